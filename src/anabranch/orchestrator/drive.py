@@ -1,0 +1,259 @@
+"""Drive: the task behind one generation. It takes the call through the scheduler and writes down what happens.
+
+Invariant: however it ends, the live generation is settled, its record is complete, and its event is out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from anabranch.orchestrator import events
+from anabranch.orchestrator.accounting import GenerationRecord
+from anabranch.orchestrator.backend import (
+    Call,
+    Capabilities,
+    Delta,
+    End,
+    FinishReason,
+    TokenLogprob,
+    TokenUsage,
+)
+from anabranch.orchestrator.errors import AnabranchError, BackendError, UnsupportedCapability
+from anabranch.orchestrator.generation import Generation, LiveGeneration
+from anabranch.orchestrator.scheduler import Job
+from anabranch.orchestrator.scope import Scope
+from anabranch.orchestrator.state import Role, RunState
+
+
+class Drive:
+    """Runs one generation to its end; the scheduler's sink for it."""
+
+    __slots__ = (
+        "_call",
+        "_end",
+        "_ids",
+        "_logprobs",
+        "_model",
+        "_priority",
+        "_reasoning",
+        "_role",
+        "_state",
+        "_vocabulary",
+        "live",
+        "wrote",
+    )
+
+    def __init__(self, state: RunState, role: Role, live: LiveGeneration, call: Call, priority: float) -> None:
+        self._state, self._role, self.live, self._call, self._priority = state, role, live, call, priority
+        self.wrote = False
+        self._end: End | None = None
+        self._reasoning: list[str] = []
+        self._ids: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._model = call.model or ""
+        self._vocabulary = ""
+
+    def announce(self) -> None:
+        """Say that a generation is wanted."""
+        state, record = self._state, self.live.record
+        if state.listeners:
+            state.publish(
+                events.GenerationQueued(
+                    t=record.queued_at,
+                    id=record.id,
+                    parents=tuple(record.parents),
+                    label=record.label,
+                    role=record.role,
+                    depth=record.depth,
+                    group=self._call.group,
+                )
+            )
+
+    def cap(self, max_tokens: int | None) -> None:
+        """Set the most tokens that it may write."""
+        if max_tokens is not None:
+            self._call = replace(self._call, max_tokens=max_tokens)
+
+    def begin(self, scope: Scope, work: Coroutine[Any, Any, None]) -> None:
+        """Start its task."""
+        task = scope.start(work)
+        self.live.attach(task)
+        task.add_done_callback(self._never_ran)
+
+    def _never_ran(self, _: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs none of its code."""
+        if not self.live.done:
+            self._settle(self.live.stopped_for or "cancelled")
+
+    async def run(self) -> None:
+        """Take the call to its end, whatever it is."""
+        state, live = self._state, self.live
+        state.in_flight.add(live)
+        try:
+            await self._perform()
+        except asyncio.CancelledError:
+            self._settle(live.stopped_for or "cancelled")
+            raise
+        except Exception as error:  # noqa: BLE001 - kept, and raised to whoever awaits the generation
+            self._fail(error)
+        else:
+            assert self._end is not None
+            self._settle(self._end.finish_reason)
+        finally:
+            state.in_flight.discard(live)
+
+    async def refuse(self, error: AnabranchError) -> None:
+        """End it with an error, once all that is in flight has ended: finished work is never thrown away."""
+        for live in tuple(self._state.in_flight):
+            await live.settled()
+        self._fail(error)
+
+    async def _perform(self) -> None:
+        capabilities = await self._role.lane.capabilities()
+        check(self._call, capabilities, self._role.lane.backend.name)
+        self._vocabulary = capabilities.vocabulary
+        if not self._model and capabilities.models:
+            self._model = capabilities.models[0]
+        call = self._call
+        if siblings := self._state.siblings[call.group]:
+            call = replace(call, siblings=siblings)
+        await self._role.lane.perform(
+            Job(call=call, sink=self, run=self._state.run_id, priority=self._priority)
+        )
+
+    # The scheduler's sink
+
+    def started(self, attempt: int) -> None:
+        """The call got its slot."""
+        state, record = self._state, self.live.record
+        record.started_at = state.now()
+        if state.listeners:
+            name = self._role.lane.backend.name
+            state.publish(
+                events.GenerationStarted(t=record.started_at, id=record.id, backend=name, attempt=attempt)
+            )
+
+    def feed(self, delta: Delta) -> None:
+        """A piece arrived."""
+        state, record = self._state, self.live.record
+        if not self.wrote and delta.end is None:
+            self.wrote = True
+            record.first_token_at = state.now()
+        if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
+        if delta.token_ids:
+            self._ids.extend(delta.token_ids)
+        if delta.logprobs:
+            self._logprobs.extend(delta.logprobs)
+        if delta.end is not None:
+            self._end = delta.end
+        self.live.feed(delta)
+        if state.listeners and (delta.text or delta.reasoning):
+            state.publish(
+                events.GenerationDelta(
+                    t=state.now(), id=record.id, text=delta.text, tokens=delta.tokens, reasoning=delta.reasoning
+                )
+            )
+        if state.ledger.charge(delta.tokens) and delta.end is None:
+            state.exhaust("tokens")
+
+    def retrying(self, attempt: int, error: BackendError, delay_s: float) -> None:
+        """The attempt failed; another one follows."""
+        if self._state.listeners:
+            self._state.publish(
+                events.GenerationRetried(
+                    t=self._state.now(),
+                    id=self.live.record.id,
+                    attempt=attempt,
+                    error=str(error),
+                    delay_s=delay_s,
+                )
+            )
+
+    # Ends
+
+    def _close_record(self, finish_reason: str) -> TokenUsage:
+        live, record, state = self.live, self.live.record, self._state
+        usage = self._end.usage if self._end is not None else None
+        if usage is None:
+            usage = TokenUsage(completion=live.tokens)
+            record.estimated = self.wrote
+        else:
+            state.ledger.charge(usage.completion - live.tokens)
+        record.finished_at = state.now()
+        record.prompt, record.cached, record.completion = usage.prompt, usage.cached, usage.completion
+        record.span += usage.completion
+        record.model = (self._end.model if self._end is not None else None) or self._model
+        record.finish_reason = finish_reason
+        return usage
+
+    def _settle(self, finish_reason: FinishReason) -> None:
+        live, record, state, end = self.live, self.live.record, self._state, self._end or End()
+        usage = self._close_record(finish_reason)
+        result = Generation(
+            id=record.id,
+            source=live.source,
+            text=live.text,
+            reasoning="".join(self._reasoning),
+            token_ids=tuple(self._ids),
+            vocabulary=self._vocabulary if self._ids else "",
+            tail=end.tail,
+            finish_reason=finish_reason,
+            matched=end.matched,
+            usage=usage,
+            model=record.model,
+            logprobs=tuple(self._logprobs),
+            label_logprobs=end.label_logprobs,
+            spec=end.spec,
+            depth=record.depth,
+            span=record.span,
+        )
+        if state.listeners:
+            state.publish(_finished(record, result, state.now()))
+        if finish_reason == "cancelled":
+            state.discard(record, "stopped")
+        live.settle(result)
+
+    def _fail(self, error: Exception) -> None:
+        state, record = self._state, self.live.record
+        self._close_record("error")
+        if state.listeners:
+            status = error.status_code if isinstance(error, BackendError) else None
+            state.publish(
+                events.GenerationFailed(t=state.now(), id=record.id, error=str(error), status_code=status)
+            )
+        state.discard(record, "failed")
+        self.live.settle(None, error)
+
+
+def check(call: Call, capabilities: Capabilities, name: str) -> None:
+    """Raises UnsupportedCapability where a backend cannot do what a call needs, before the first token."""
+    constraint = call.constraint
+    if call.branch.segments and not capabilities.prefill:
+        raise UnsupportedCapability(f"{name} cannot continue an assistant turn (prefill)")
+    if constraint is not None and constraint.kind not in capabilities.constraints:
+        known = ", ".join(sorted(capabilities.constraints)) or "none"
+        raise UnsupportedCapability(f"{name} has no constrained decoding by {constraint.kind}; it has: {known}")
+    if call.top_logprobs > capabilities.top_logprobs:
+        raise UnsupportedCapability(
+            f"{name} reports {capabilities.top_logprobs} alternatives for a token, not {call.top_logprobs}"
+        )
+    if capabilities.max_stops is not None and len(call.stop) > capabilities.max_stops:
+        raise UnsupportedCapability(f"{name} takes {capabilities.max_stops} stop strings, not {len(call.stop)}")
+
+
+def _finished(record: GenerationRecord, result: Generation, t: float) -> events.GenerationFinished:
+    return events.GenerationFinished(
+        t=t,
+        id=record.id,
+        finish_reason=record.finish_reason,
+        prompt=record.prompt,
+        cached=record.cached,
+        completion=record.completion,
+        model=record.model,
+        matched=result.matched,
+        spec_accept_length=result.spec.accept_length if result.spec is not None else None,
+    )

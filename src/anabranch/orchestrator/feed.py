@@ -1,0 +1,69 @@
+"""Feed: something that grows and then ends, for any number of readers, each from the first item on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Feed(Generic[T]):
+    """Items in order; a reader that is ahead of the writer waits. Readers see the error that ended it, if one did."""
+
+    __slots__ = ("_enders", "_readers", "closed", "error", "items")
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self.closed = False
+        self.error: BaseException | None = None
+        self._readers: list[asyncio.Future[None]] = []
+        self._enders: list[asyncio.Future[None]] = []
+
+    def append(self, item: T) -> None:
+        """Add an item and wake the readers."""
+        self.items.append(item)
+        if self._readers:
+            _wake(self._readers)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End it, once."""
+        if not self.closed:
+            self.closed, self.error = True, error
+            _wake(self._readers)
+            _wake(self._enders)
+
+    async def ended(self) -> None:
+        """Wait for the end, whatever it is."""
+        while not self.closed:
+            await _turn(self._enders)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        index = 0
+        while True:
+            while index < len(self.items):
+                yield self.items[index]
+                index += 1
+            if self.closed:
+                break
+            await _turn(self._readers)
+        if self.error is not None:
+            raise self.error
+
+
+async def _turn(waiters: list[asyncio.Future[None]]) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiters.append(future)
+    try:
+        await future
+    finally:
+        if future in waiters:
+            waiters.remove(future)
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for future in waiters:
+        if not future.done():
+            future.set_result(None)
+    waiters.clear()

@@ -1,0 +1,289 @@
+"""Run: the execution of one request, and all that a strategy is handed.
+
+`run.generate` is the heart: it starts a generation from a branch and gives it back live. Everything else is for
+deciding what to start, what to stop, and what to write. A run talks to servers only through the scheduler.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from anabranch.orchestrator import events
+from anabranch.orchestrator.accounting import GenerationRecord
+from anabranch.orchestrator.backend import Call, Capabilities
+from anabranch.orchestrator.branch import Branch
+from anabranch.orchestrator.conduct import LiveAnswer
+from anabranch.orchestrator.drive import Drive
+from anabranch.orchestrator.errors import BudgetExhausted
+from anabranch.orchestrator.execute import execute
+from anabranch.orchestrator.execute import priority as priority_of_node
+from anabranch.orchestrator.fanout import as_completed, fan_out
+from anabranch.orchestrator.generation import Generation, LiveGeneration
+from anabranch.orchestrator.output import Output
+from anabranch.orchestrator.policy import Outcome, Policy
+from anabranch.orchestrator.sampling import Constraint, Sampling
+from anabranch.orchestrator.scope import Scope
+from anabranch.orchestrator.scoring import score
+from anabranch.orchestrator.state import Role, RunState
+from anabranch.orchestrator.taskgraph import Node, TaskGraph
+
+if TYPE_CHECKING:
+    from anabranch.orchestrator.strategy import Strategy
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Run:
+    """What a strategy is given.
+
+    Attributes:
+        question: the branch to answer.
+        sampling: how the caller wants tokens drawn.
+        max_tokens: cap on the final answer's completion tokens, or None.
+        stop: stop strings for the final answer.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        question: Branch,
+        *,
+        sampling: Sampling,
+        max_tokens: int | None,
+        stop: tuple[str, ...],
+        output: Output,
+        parent: Run | None = None,
+    ) -> None:
+        self.question, self.sampling, self.max_tokens, self.stop = question, sampling, max_tokens, stop
+        self.state, self.output = state, output
+        self.records: list[GenerationRecord] = []
+        self._parent = parent
+        self._root: Scope | None = None
+
+    # Generating
+
+    def generate(
+        self,
+        branch: Branch,
+        *,
+        role: str = "target",
+        label: str = "",
+        stop: Sequence[str] = (),
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        constraint: Constraint | None = None,
+        top_logprobs: int = 0,
+        labels: Sequence[str] = (),
+        priority: float | None = None,
+    ) -> LiveGeneration:
+        """Start a generation from a branch; it begins at once and belongs to the innermost open scope.
+
+        Args:
+            role: which model: `target`, `draft`, `judge`, …; a role that is not set up is played by the target.
+            label: what to call it in traces and pictures.
+            stop: stop strings; the text is cut before the one that matched (`Generation.matched`).
+            max_tokens: cap on its completion tokens.
+            sampling: the run's own where left out. A seed is derived anew for each generation.
+            priority: what goes first when slots are short; higher is sooner.
+
+        A call that the budget does not allow raises BudgetExhausted when it is awaited.
+        """
+        live = LiveGeneration(branch, self._new_record(branch, label or role, role))
+        playing = self._role(role)
+        call = Call(
+            rid=uuid.uuid4().hex,
+            branch=branch,
+            model=playing.model,
+            stop=tuple(stop),
+            sampling=_seeded(self.sampling if sampling is None else sampling, live.id),
+            constraint=constraint,
+            top_logprobs=top_logprobs,
+            labels=tuple(labels),
+            affinity=self.state.run_id,
+            group=self._group(branch, role),
+        )
+        drive = Drive(self.state, playing, live, call, priority_of_node.get() if priority is None else priority)
+        self._start(drive, max_tokens)
+        return live
+
+    def _new_record(self, branch: Branch, label: str, role: str) -> GenerationRecord:
+        record = self.state.new_record(branch, label=label, role=role)
+        run: Run | None = self
+        while run is not None:
+            run.records.append(record)
+            run = run._parent
+        return record
+
+    def _group(self, branch: Branch, role: str) -> str:
+        """Names the fork: what stands on the same generations, and is asked of the same model, are siblings."""
+        group = f"{self.state.run_id}:{role}:{'.'.join(map(str, branch.parents))}"
+        self.state.siblings[group] += 1
+        return group
+
+    def _start(self, drive: Drive, max_tokens: int | None) -> None:
+        scope = Scope.current(self) or self._root
+        if scope is None:
+            raise RuntimeError("a run generates only while its strategy runs")
+        drive.announce()
+        try:
+            drive.cap(self.state.ledger.admit(drive.live.source, max_tokens))
+        except BudgetExhausted as error:
+            drive.begin(scope, drive.refuse(error))
+        else:
+            drive.begin(scope, drive.run())
+
+    async def score(self, branch: Branch, labels: Sequence[str], *, role: str = "judge") -> dict[str, float]:
+        """How likely each label is to come next, normalised over the labels: a judgement in one token.
+
+        Where the backend cannot score labels, the model writes a few tokens and the label that they begin with
+        gets all of the probability; when none does, all get the same.
+        """
+        return await score(self, branch, labels, role=role)
+
+    async def capabilities(self, role: str = "target") -> Capabilities:
+        """What the backend behind a role can do."""
+        return await self._role(role).lane.capabilities()
+
+    def _role(self, role: str) -> Role:
+        roles = self.state.roles
+        return roles.get(role) or roles["target"]
+
+    def has_role(self, role: str) -> bool:
+        """Whether a model of its own plays this role."""
+        return role in self.state.roles
+
+    # Structure
+
+    def scope(self) -> Scope:
+        """A block: whatever is started inside and still runs when it is left is cancelled, on the server too."""
+        return Scope(self)
+
+    async def map(
+        self,
+        work: Callable[[T], Awaitable[R]],
+        items: Iterable[T],
+        policy: Policy | None = None,
+    ) -> list[Outcome[R]]:
+        """Do the same for each item, side by side; the outcomes come in the items' order.
+
+        Raises:
+            TooFewSucceeded: fewer succeeded than the policy wants.
+            Exception: the first failure itself, where the policy tolerates none.
+        """
+        return await fan_out(self, work, items, policy or Policy.fail_fast())
+
+    def as_completed(self, lives: Iterable[LiveGeneration]) -> AsyncIterator[LiveGeneration]:
+        """Live generations in the order in which they end; failed ones, too (`live.error`)."""
+        return as_completed(lives)
+
+    async def execute(
+        self,
+        graph: TaskGraph[T],
+        work: Callable[[Node[T], Mapping[str, R]], Awaitable[R]],
+        *,
+        policy: Policy | None = None,
+        arriving: AsyncIterable[Node[T]] | None = None,
+    ) -> dict[str, Outcome[R]]:
+        """Do each node's work the moment its own parents are done, with their results at hand.
+
+        Args:
+            work: gets a node and the results of the nodes that it needs.
+            policy: what becomes of it when nodes fail; a failed node fails its dependants, with its reason.
+            arriving: nodes that are still being planned; each is added to the graph as it comes.
+        """
+        return await execute(self, graph, work, policy or Policy.fail_fast(), arriving)
+
+    # Writing the answer
+
+    def emit(self, text: str) -> None:
+        """Write a piece of the answer."""
+        self.output.emit(text, "", self.state.now())
+
+    def think(self, text: str) -> None:
+        """Write a piece of the answer's reasoning."""
+        self.output.emit("", text, self.state.now())
+
+    async def relay(self, live: LiveGeneration) -> Generation:
+        """Write into the answer what a generation writes, as it comes."""
+        async for delta in live:
+            if delta.reasoning:
+                self.think(delta.reasoning)
+            if delta.text:
+                self.emit(delta.text)
+        return await live
+
+    def finish(self, generation: Generation) -> None:
+        """Say that the answer ends as this generation ended (`length` where a cap cut it)."""
+        self.output.finish(generation.finish_reason)
+
+    def propose(self, text: str) -> None:
+        """The best answer so far: it becomes the answer if the budget ends before anything was written."""
+        self.output.proposal = text
+
+    # Telling
+
+    def discard(self, generation: Generation, reason: str = "not used") -> None:
+        """Say that a generation's output is not used: its tokens are wasted."""
+        self.state.discard(self.state.record_of(generation), reason)
+
+    def warn(self, message: str) -> None:
+        """Tell the caller of something that went wrong without stopping the run."""
+        self.output.warnings.append(message)
+        if self.state.listeners:
+            self.state.publish(events.Warned(t=self.state.now(), message=message))
+
+    def fall_back(self, reason: str) -> None:
+        """Say that the strategy could not apply, and why; the answer will be a plain one."""
+        if self.output.fell_back is None:
+            self.output.fell_back = reason
+            if self.state.listeners:
+                self.state.publish(events.FellBack(t=self.state.now(), reason=reason))
+
+    # Composing
+
+    def delegate(self, strategy: Strategy, branch: Branch | None = None) -> LiveAnswer:
+        """Have another strategy answer a branch (the question, if none is given), within this run's budget.
+
+        Its generations count in this run's account; its answer is not written into this run's.
+        """
+        run = Run(
+            self.state,
+            branch or self.question,
+            sampling=self.sampling,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            output=Output(),
+            parent=self,
+        )
+        scope = Scope.current(self) or self._root
+        if scope is None:
+            raise RuntimeError("a run delegates only while its strategy runs")
+        live = LiveAnswer(run, strategy)
+        live.attach(scope.start(live.conduct()))
+        return live
+
+    @asynccontextmanager
+    async def root(self) -> AsyncIterator[None]:
+        """The scope of the whole run; the engine opens it around the strategy."""
+        async with Scope(self) as self._root:
+            yield
+
+
+def _seeded(sampling: Sampling, generation: int) -> Sampling:
+    """Another seed for each generation, the caller's own for the first, or all branches would say the same."""
+    if sampling.seed is None or generation == 1:
+        return sampling
+    return replace(sampling, seed=(sampling.seed + 1_000_003 * (generation - 1)) & 0x7FFF_FFFF)

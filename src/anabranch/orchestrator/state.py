@@ -1,0 +1,96 @@
+"""RunState: what a run shares with the runs that it delegates to: budget, records, events, what is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from anabranch.orchestrator import events
+from anabranch.orchestrator.accounting import GenerationRecord
+from anabranch.orchestrator.branch import Branch, GenerationId
+from anabranch.orchestrator.budget import Budget, BudgetLedger
+from anabranch.orchestrator.errors import Limit
+from anabranch.orchestrator.events import Event
+from anabranch.orchestrator.generation import Generation, LiveGeneration
+from anabranch.orchestrator.scheduler import Lane
+
+Listener = Callable[[Event], None]
+
+GRACE_S = 1.0
+"""After the deadline a strategy has this long to put its best together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """Which model plays a role: the lane to its backend, and its name there (None: the backend's default)."""
+
+    lane: Lane
+    model: str | None = None
+
+
+class RunState:
+    """The bookkeeping of one run."""
+
+    def __init__(self, *, roles: dict[str, Role], budget: Budget, listeners: Iterable[Listener] = ()) -> None:
+        self.run_id = uuid.uuid4().hex
+        self.roles = roles
+        self.ledger = BudgetLedger(budget)
+        self.records: list[GenerationRecord] = []
+        self.listeners = tuple(listeners)
+        self.in_flight: set[LiveGeneration] = set()
+        self.siblings: Counter[str] = Counter()
+        self.minding_deadline = False
+        self._clock = asyncio.get_running_loop().time
+        self.began = self._clock()
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self._clock() - self.began
+
+    def publish(self, event: Event) -> None:
+        """Hand an event to whoever listens. Make it only where `listeners` is not empty."""
+        for listener in self.listeners:
+            listener(event)
+
+    def new_record(self, branch: Branch, *, label: str, role: str) -> GenerationRecord:
+        """Open the record of one more generation."""
+        record = GenerationRecord(
+            id=GenerationId(len(self.records) + 1),
+            parents=branch.parents,
+            label=label,
+            role=role,
+            depth=branch.depth + 1,
+            span=branch.span,
+            queued_at=self.now(),
+        )
+        self.records.append(record)
+        return record
+
+    def exhaust(self, limit: Limit) -> None:
+        """A limit was reached: stop what is in flight; it keeps what it has so far."""
+        self.ledger.exhaust(limit)
+        for live in tuple(self.in_flight):
+            live.cancel("deadline" if limit == "deadline" else "budget")
+
+    def discard(self, record: GenerationRecord, reason: str) -> None:
+        """Count a generation's tokens as wasted."""
+        record.wasted = record.completion
+        if self.listeners and record.completion:
+            self.publish(
+                events.GenerationDiscarded(
+                    t=self.now(), id=record.id, completion=record.completion, reason=reason
+                )
+            )
+
+    def discard_unread(self, records: Iterable[GenerationRecord]) -> None:
+        """Count as wasted what nobody read."""
+        for record in records:
+            if not record.read and not record.wasted:
+                self.discard(record, "never read")
+
+    def record_of(self, generation: Generation) -> GenerationRecord:
+        """The record of a generation of this run."""
+        return self.records[generation.id - 1]
