@@ -88,6 +88,11 @@ class Answer:
     generations: tuple[GenerationRecord, ...] = ()
 
     @property
+    def complete(self) -> bool:
+        """Whether it came to its own end: neither a cap nor a limit nor we cut it short."""
+        return self.finish_reason in ("stop", "tool_calls")
+
+    @property
     def produced_by(self) -> tuple[GenerationId, ...]:
         """The generations that nothing else of the run was built on: where a branch made from it stands."""
         used = [record for record in self.generations if not record.wasted]

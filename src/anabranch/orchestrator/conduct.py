@@ -6,7 +6,7 @@ A run that reaches a limit of its budget answers with the best that it has. A st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -123,6 +123,15 @@ class LiveAnswer:
     def done(self) -> bool:
         """Whether it has ended, in whatever way."""
         return self._run.output.pieces.closed
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended it, if one did."""
+        return self._run.output.pieces.error
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back once it has ended; at once if it has."""
+        self._run.output.pieces.when_closed(callback)
 
     def cancel(self) -> None:
         """Stop it and all of its branches."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, TooFewSucceeded
-from anabranch.orchestrator.generation import LiveGeneration
 from anabranch.orchestrator.policy import Outcome, Policy
 
 if TYPE_CHECKING:
@@ -59,12 +59,22 @@ def _check(run: Run, outcomes: list[Outcome[R]], succeeded: int, policy: Policy)
         run.warn(f"{count} of {len(outcomes)} branches failed: {message}")
 
 
-async def as_completed(lives: Iterable[LiveGeneration]) -> AsyncIterator[LiveGeneration]:
+class Settling(Protocol):
+    """Something that runs and then ends: a live generation, a live answer."""
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back at its end."""
+
+
+L = TypeVar("L", bound=Settling)
+
+
+async def as_completed(lives: Iterable[L]) -> AsyncIterator[L]:
     """See `Run.as_completed`."""
-    ended: asyncio.Queue[LiveGeneration] = asyncio.Queue()
+    ended: asyncio.Queue[L] = asyncio.Queue()
     pending = 0
     for live in lives:
         pending += 1
-        live.when_settled(ended.put_nowait)
+        live.when_settled(partial(ended.put_nowait, live))
     for _ in range(pending):
         yield await ended.get()

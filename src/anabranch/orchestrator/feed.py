@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -12,14 +12,14 @@ T = TypeVar("T")
 class Feed(Generic[T]):
     """Items in order; a reader that is ahead of the writer waits. Readers see the error that ended it, if one did."""
 
-    __slots__ = ("_enders", "_readers", "closed", "error", "items")
+    __slots__ = ("_at_end", "_readers", "closed", "error", "items")
 
     def __init__(self) -> None:
         self.items: list[T] = []
         self.closed = False
         self.error: BaseException | None = None
         self._readers: list[asyncio.Future[None]] = []
-        self._enders: list[asyncio.Future[None]] = []
+        self._at_end: list[Callable[[], None]] = []
 
     def append(self, item: T) -> None:
         """Add an item and wake the readers."""
@@ -29,15 +29,27 @@ class Feed(Generic[T]):
 
     def close(self, error: BaseException | None = None) -> None:
         """End it, once."""
-        if not self.closed:
-            self.closed, self.error = True, error
-            _wake(self._readers)
-            _wake(self._enders)
+        if self.closed:
+            return
+        self.closed, self.error = True, error
+        _wake(self._readers)
+        callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            callback()
+
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Call back once it has ended; at once if it has."""
+        if self.closed:
+            callback()
+        else:
+            self._at_end.append(callback)
 
     async def ended(self) -> None:
         """Wait for the end, whatever it is."""
-        while not self.closed:
-            await _turn(self._enders)
+        if not self.closed:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.when_closed(lambda: None if future.done() else future.set_result(None))
+            await future
 
     async def __aiter__(self) -> AsyncIterator[T]:
         index = 0

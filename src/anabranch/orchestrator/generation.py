@@ -98,7 +98,6 @@ class LiveGeneration:
         self.stopped_for: FinishReason | None = None
         self._feed: Feed[Delta] = Feed()
         self._parts: list[str] = []
-        self._on_settled: list[Callable[[LiveGeneration], None]] = []
         self._result: Generation | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -158,12 +157,9 @@ class LiveGeneration:
         """Wait for its end without reading it, and without raising what ended it."""
         await self._feed.ended()
 
-    def when_settled(self, callback: Callable[[LiveGeneration], None]) -> None:
+    def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back once it has ended; at once if it has."""
-        if self.done:
-            callback(self)
-        else:
-            self._on_settled.append(callback)
+        self._feed.when_closed(callback)
 
     def feed(self, delta: Delta) -> None:
         """Add a piece."""
@@ -174,10 +170,6 @@ class LiveGeneration:
 
     def settle(self, result: Generation | None, error: BaseException | None = None) -> None:
         """End it, once, with a result or an error."""
-        if self.done:
-            return
-        self._result, self._task = result, None
-        self._feed.close(error)
-        callbacks, self._on_settled = self._on_settled, []
-        for callback in callbacks:
-            callback(self)
+        if not self.done:
+            self._result, self._task = result, None
+            self._feed.close(error)

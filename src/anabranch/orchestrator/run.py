@@ -29,7 +29,7 @@ from anabranch.orchestrator.drive import Drive
 from anabranch.orchestrator.errors import BudgetExhausted
 from anabranch.orchestrator.execute import execute
 from anabranch.orchestrator.execute import priority as priority_of_node
-from anabranch.orchestrator.fanout import as_completed, fan_out
+from anabranch.orchestrator.fanout import Settling, as_completed, fan_out
 from anabranch.orchestrator.generation import Generation, LiveGeneration
 from anabranch.orchestrator.output import Output
 from anabranch.orchestrator.policy import Outcome, Policy
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+L = TypeVar("L", bound=Settling)
 
 
 class Run:
@@ -185,8 +186,8 @@ class Run:
         """
         return await fan_out(self, work, items, policy or Policy.fail_fast())
 
-    def as_completed(self, lives: Iterable[LiveGeneration]) -> AsyncIterator[LiveGeneration]:
-        """Live generations in the order in which they end; failed ones, too (`live.error`)."""
+    def as_completed(self, lives: Iterable[L]) -> AsyncIterator[L]:
+        """Live generations or answers in the order in which they end; failed ones, too (`live.error`)."""
         return as_completed(lives)
 
     async def execute(

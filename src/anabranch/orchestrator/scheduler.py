@@ -170,7 +170,7 @@ class Lane:
             self._back_off(started_at, error)
             raise
         if not ended:
-            raise BackendUnavailable(f"{self.backend.name}: the stream ended in the middle")
+            raise BackendUnavailable(f"the stream of {self.backend.name} ended in the middle")
         self._limit.succeeded(in_flight=self.in_flight, queued=queued_s > QUEUED_S)
 
     def _back_off(self, started_at: float, error: BackendOverloaded) -> None:
@@ -255,7 +255,9 @@ class _Deadlines:
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
         self._ends_at = self._loop.time() + (limits.total_s or float("inf"))
-        self._began = self.last = self._loop.time()
+        self._began = self._loop.time()
+        self.last: float | None = None
+        """When the last piece came."""
 
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
@@ -269,12 +271,12 @@ class _Deadlines:
         try:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
-            raise BackendTimeout(f"{self._name}: {self._why()}", retryable=self.last == self._began) from error
+            raise BackendTimeout(self._why(), retryable=self.last is None) from error
 
     def _check(self) -> None:
         now, limits = self._loop.time(), self._limits
-        patience = limits.first_token_s if self.last == self._began else limits.idle_s
-        due = min(self.last + patience, self._ends_at)
+        due = self._began + limits.first_token_s if self.last is None else self.last + limits.idle_s
+        due = min(due, self._ends_at)
         if now >= due:
             self._timeout.reschedule(now)
         else:
@@ -283,10 +285,10 @@ class _Deadlines:
     def _why(self) -> str:
         limits = self._limits
         if self._loop.time() >= self._ends_at:
-            return f"not finished within {limits.total_s} s (total_s)"
-        if self.last == self._began:
-            return f"no first token within {limits.first_token_s} s (first_token_s)"
-        return f"no further token within {limits.idle_s} s (idle_s)"
+            return f"{self._name} did not finish within {limits.total_s} s (total_s)"
+        if self.last is None:
+            return f"no first token from {self._name} within {limits.first_token_s} s (first_token_s)"
+        return f"no further token from {self._name} within {limits.idle_s} s (idle_s)"
 
 
 class _Leaders:
