@@ -243,6 +243,7 @@ def test_scopes_nest_and_an_error_inside_stops_the_block() -> None:
 
     async def work(run: Run) -> None:
         outer = run.generate(Branch.of("quick"))
+
         async def block() -> None:
             async with run.scope() as scope:
                 scope.spawn(fail)
