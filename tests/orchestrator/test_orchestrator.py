@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from anabranch import Orchestrator, Run
 from anabranch.orchestrator.errors import InvalidParameter, RequestRejected, UnknownName
-from anabranch.orchestrator.orchestrator import default_backend_url
+from anabranch.orchestrator.orchestrator import AskArguments, default_backend_url
 from anabranch.orchestrator.registry import build_strategy, open_backend
 from anabranch.testing import Reply, ScriptedBackend, run_virtual
 
@@ -123,3 +125,9 @@ def test_one_server_has_one_lane_whatever_roles_it_plays() -> None:
     """Limits are kept for each server, not for each role."""
     orch = Orchestrator("scripted:#big", roles={"draft": "scripted:#small", "judge": "scripted:"})
     assert len(orch.lanes) == 1
+
+
+def test_stream_takes_the_same_arguments_as_ask() -> None:
+    """The list of arguments that type checkers see is the real one."""
+    parameters = inspect.signature(Orchestrator.ask).parameters
+    assert set(AskArguments.__annotations__) == set(parameters) - {"self", "question"}

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from anabranch.orchestrator import events
 from anabranch.orchestrator.answer import Answer
@@ -27,6 +27,19 @@ from anabranch.orchestrator.state import Listener, Role, RunState
 from anabranch.orchestrator.strategy import Strategy
 
 Question = str | Sequence[Mapping[str, Any]]
+
+
+class AskArguments(TypedDict, total=False):
+    """The keyword arguments of `Orchestrator.ask`."""
+
+    strategy: str | Strategy
+    params: Mapping[str, Any] | None
+    model: str | None
+    budget: Budget | None
+    sampling: Sampling | None
+    max_tokens: int | None
+    stop: Sequence[str]
+    listeners: Iterable[Listener]
 
 
 def default_backend_url() -> str:
@@ -138,7 +151,7 @@ class Orchestrator:
         )
         return await self._answer(run, chosen)
 
-    def stream(self, question: Question, **arguments: Any) -> RunStream:
+    def stream(self, question: Question, **arguments: Unpack[AskArguments]) -> RunStream:
         """The same as `ask`, as a stream of events; takes the same arguments.
 
         async with orch.stream("…", strategy="skeleton") as stream:
@@ -184,14 +197,14 @@ class Orchestrator:
 class RunStream:
     """The events of one run, as they happen. Leaving it early stops the run, on the servers too."""
 
-    def __init__(self, orchestrator: Orchestrator, question: Question, arguments: Mapping[str, Any]) -> None:
-        self._orchestrator, self._question, self._arguments = orchestrator, question, dict(arguments)
+    def __init__(self, orchestrator: Orchestrator, question: Question, arguments: AskArguments) -> None:
+        self._orchestrator, self._question, self._arguments = orchestrator, question, arguments.copy()
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._task: asyncio.Task[Answer] | None = None
 
     async def __aenter__(self) -> Self:
-        listeners = (*self._arguments.pop("listeners", ()), self._events.put_nowait)
-        asked = self._orchestrator.ask(self._question, listeners=listeners, **self._arguments)
+        self._arguments["listeners"] = (*self._arguments.get("listeners", ()), self._events.put_nowait)
+        asked = self._orchestrator.ask(self._question, **self._arguments)
         self._task = asyncio.get_running_loop().create_task(asked, name="anabranch-stream")
         self._task.add_done_callback(lambda _: self._events.put_nowait(None))
         return self
