@@ -176,7 +176,7 @@ class Backend(Protocol):
         ...
 
     async def probe(self) -> Capabilities:
-        """What it can do; asks the server once and remembers. Raises BackendError where it is not reachable."""
+        """What it can do, as far as is known by now; asks the server once. Raises BackendError where it cannot."""
         ...
 
     def stream(self, call: Call) -> AsyncGenerator[Delta]:

@@ -100,7 +100,7 @@ class Lane:
         self._queue: FairQueue[Job] = FairQueue()
         self._paused_until = float("-inf")
         self._probing = asyncio.Lock()
-        self._capabilities: Capabilities | None = None
+        self._probed = False
         self._pump: asyncio.Task[None] | None = None
         self._throttler = _throttler(self.limits.requests_per_s)
         self._leaders = _Leaders()
@@ -116,14 +116,14 @@ class Lane:
         return self._limit.value
 
     async def capabilities(self) -> Capabilities:
-        """What the backend can do; asked once."""
-        if self._capabilities is None:
+        """What the backend can do, as far as it is known by now: a backend may learn from its server's refusals."""
+        if not self._probed:
             async with self._probing:
-                if self._capabilities is None:
+                if not self._probed:
                     found = await self.backend.probe()
                     self._limit.cap(min(found.max_concurrency, self.limits.most or found.max_concurrency))
-                    self._capabilities = found
-        return self._capabilities
+                    self._probed = True
+        return await self.backend.probe()
 
     async def perform(self, job: Job) -> None:
         """Run a call to its end, feeding its sink.
