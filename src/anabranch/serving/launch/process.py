@@ -28,6 +28,8 @@ READY_S = 900.0
 """Longest wait for a server to become ready, in seconds: large models take minutes to load."""
 STOP_S = 15.0
 """Longest wait for a server to stop by itself, in seconds."""
+GONE_S = 2.0
+"""Longest wait for killed children to be gone, in seconds."""
 
 _POLL_S = 0.25
 _TAIL_LINES = 15
@@ -134,6 +136,7 @@ class ServerProcess:
         finally:
             self._signal(signal.SIGKILL)
             process.wait()
+            self._wait_for_children()
             self._process = None
 
     def _start(self) -> None:
@@ -173,11 +176,19 @@ class ServerProcess:
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join([*lines[-_TAIL_LINES:], f"(all of it: {self._log})"])
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _wait_for_children(self) -> None:
+        """Wait until the kernel has done away with them: large ones take a moment to die."""
+        deadline = time.monotonic() + GONE_S
+        while self._signal(0) and time.monotonic() < deadline:
+            time.sleep(_POLL_S / 5)
+
+    def _signal(self, number: int) -> bool:
+        """Send it a signal, its children too; whether there was anyone to take it."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            pass
+            return False
+        return True
 
 
 def free_port() -> int:

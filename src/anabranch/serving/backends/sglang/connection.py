@@ -19,6 +19,8 @@ from anabranch.serving.backends._http import error_from_body
 
 CONNECT_S = 10.0
 """Longest wait for a connection, in seconds."""
+KEEP_ALIVE_S = 4.0
+"""How long an idle connection is kept, in seconds: SGLang closes them after 5."""
 
 _DONE = b"[DONE]"
 
@@ -75,13 +77,15 @@ class Connection:
                     raise error_from_body(response.status, await response.read(), response.headers)
                 yield response
             finally:
-                response.close() if not response.content.at_eof() else response.release()
+                if not response.content.at_eof():
+                    response.close()
+                response.release()
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             # No limit on connections: how many calls are in flight is the scheduler's business.
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
                 headers=self._headers,
                 proxy=_proxy(self.url),
