@@ -1,3 +1,3 @@
-"""Fixtures for all tests."""
+"""Fixtures for all tests: the real servers."""
 
-pytest_plugins = ["llama_server"]
+pytest_plugins = ["llama_server", "sglang_server"]
