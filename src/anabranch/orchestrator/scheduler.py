@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from anabranch.orchestrator.backend import Backend, Call, Capabilities, Delta, PrefixSharing
+from anabranch.orchestrator.backend import Backend, Call, Capabilities, Delta, End, PrefixSharing
 from anabranch.orchestrator.errors import (
     BackendError,
     BackendOverloaded,
@@ -82,7 +82,6 @@ class Job:
     sink: Sink
     run: str
     priority: float = 0.0
-    attempt: int = 0
     granted: asyncio.Future[None] | None = None
 
 
@@ -131,13 +130,22 @@ class Lane:
         Raises:
             BackendError: it failed, and no retry is left or allowed.
         """
+        try:
+            await self._attempt(job, 1)
+        except BackendError as error:
+            if job.sink.wrote or not self._retry.allows(error, 1):
+                raise
+            await self._perform_again(job, error)
+
+    async def _perform_again(self, job: Job, failed: BackendError) -> None:
+        """The further attempts. They stand apart since tenacity's objects form reference cycles, around all they hold."""
         sink = job.sink
         async for attempt in self._retry.loop(wrote=lambda: sink.wrote, retrying=sink.retrying):
             with attempt:
-                job.attempt = attempt.retry_state.attempt_number
-                sharing = (await self.capabilities()).prefix_sharing
-                async with self._leaders.turn(job.call.group, sharing) as leading, self._slot(job):
-                    await self._attempt(job, leading)
+                number = attempt.retry_state.attempt_number
+                if number == 1:
+                    raise failed
+                await self._attempt(job, number)
 
     async def aclose(self) -> None:
         """Stop pacing and close the backend."""
@@ -148,30 +156,35 @@ class Lane:
 
     # One attempt
 
-    async def _attempt(self, job: Job, leading: asyncio.Event | None) -> None:
-        loop = asyncio.get_running_loop()
-        started_at, sink = loop.time(), job.sink
-        sink.started(job.attempt)
-        queued_s = 0.0
-        ended = False
-        try:
-            async with (
-                _Deadlines(self.limits, self.backend.name) as deadlines,
-                aclosing(self.backend.stream(job.call)) as stream,
-            ):
-                async for delta in stream:
-                    deadlines.last = loop.time()
-                    if leading is not None:
-                        leading.set()
-                    if delta.end is not None:
-                        ended, queued_s = True, delta.end.queued_s or 0.0
-                    sink.feed(delta)
-        except BackendOverloaded as error:
-            self._back_off(started_at, error)
-            raise
-        if not ended:
+    async def _attempt(self, job: Job, number: int) -> None:
+        sharing = (await self.capabilities()).prefix_sharing
+        async with self._leaders.turn(job.call.group, sharing) as leading, self._slot(job):
+            started_at = asyncio.get_running_loop().time()
+            job.sink.started(number)
+            try:
+                queued_s = await self._stream(job, leading)
+            except BackendOverloaded as error:
+                self._back_off(started_at, error)
+                raise
+            self._limit.succeeded(in_flight=self.in_flight, queued=queued_s > QUEUED_S)
+
+    async def _stream(self, job: Job, leading: asyncio.Event | None) -> float:
+        """Feed the sink to the end of the stream; returns the seconds that the call waited inside the server."""
+        clock, sink = asyncio.get_running_loop().time, job.sink
+        end: End | None = None
+        async with (
+            _Deadlines(self.limits, self.backend.name) as deadlines,
+            aclosing(self.backend.stream(job.call)) as stream,
+        ):
+            async for delta in stream:
+                deadlines.last = clock()
+                if leading is not None:
+                    leading.set()
+                end = delta.end or end
+                sink.feed(delta)
+        if end is None:
             raise BackendUnavailable(f"the stream of {self.backend.name} ended in the middle")
-        self._limit.succeeded(in_flight=self.in_flight, queued=queued_s > QUEUED_S)
+        return end.queued_s or 0.0
 
     def _back_off(self, started_at: float, error: BackendOverloaded) -> None:
         now = asyncio.get_running_loop().time()
