@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.orchestrator.backend import Delta, FinishReason, SpecFigures, TokenLogprob, TokenUsage
 from anabranch.orchestrator.branch import Branch, GenerationId
@@ -96,7 +96,8 @@ class LiveGeneration:
         self.tokens = 0
         """Completion tokens so far."""
         self.stopped_for: FinishReason | None = None
-        self._feed: Feed[Delta] = Feed()
+        # Rows rather than deltas: tuples of plain values are no work for the garbage collector, and there are many.
+        self._feed: Feed[tuple[Any, ...]] = Feed()
         self._parts: list[str] = []
         self._result: Generation | None = None
         self._task: asyncio.Task[None] | None = None
@@ -143,9 +144,10 @@ class LiveGeneration:
         assert self._result is not None
         return self._result
 
-    def __aiter__(self) -> AsyncIterator[Delta]:
+    async def __aiter__(self) -> AsyncIterator[Delta]:
         self.record.read = True
-        return aiter(self._feed)
+        async for row in self._feed:
+            yield Delta(*row)
 
     # The engine's side: called by the task that drives it.
 
@@ -166,7 +168,9 @@ class LiveGeneration:
         self.tokens += delta.tokens
         if delta.text:
             self._parts.append(delta.text)
-        self._feed.append(delta)
+        self._feed.append(
+            (delta.text, delta.reasoning, delta.token_ids, delta.tokens, delta.logprobs, delta.end)
+        )
 
     def settle(self, result: Generation | None, error: BaseException | None = None) -> None:
         """End it, once, with a result or an error."""
