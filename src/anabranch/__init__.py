@@ -13,15 +13,21 @@ if TYPE_CHECKING:
     from anabranch.orchestrator.answer import Answer as Answer
     from anabranch.orchestrator.branch import Branch as Branch
     from anabranch.orchestrator.budget import Budget as Budget
+    from anabranch.orchestrator.conduct import LiveAnswer as LiveAnswer
     from anabranch.orchestrator.errors import AnabranchError as AnabranchError
+    from anabranch.orchestrator.errors import BackendError as BackendError
     from anabranch.orchestrator.generation import Generation as Generation
+    from anabranch.orchestrator.generation import LiveGeneration as LiveGeneration
     from anabranch.orchestrator.orchestrator import Orchestrator as Orchestrator
+    from anabranch.orchestrator.policy import Outcome as Outcome
     from anabranch.orchestrator.policy import Policy as Policy
-    from anabranch.orchestrator.retrying import RetryPolicy as RetryPolicy
     from anabranch.orchestrator.run import Run as Run
     from anabranch.orchestrator.sampling import Constraint as Constraint
     from anabranch.orchestrator.sampling import Sampling as Sampling
     from anabranch.orchestrator.scheduler import Limits as Limits
+    from anabranch.orchestrator.scheduler.retrying import RetryPolicy as RetryPolicy
+    from anabranch.orchestrator.scope import Scope as Scope
+    from anabranch.orchestrator.strategy import Strategy as Strategy
     from anabranch.orchestrator.taskgraph import Node as Node
     from anabranch.orchestrator.taskgraph import TaskGraph as TaskGraph
 
@@ -32,11 +38,17 @@ _HOMES = {
     "Budget": "budget",
     "Constraint": "sampling",
     "Generation": "generation",
-    "Limits": "scheduler",
+    "Limits": "scheduler.lane",
+    "BackendError": "errors",
+    "LiveAnswer": "conduct",
+    "LiveGeneration": "generation",
+    "Outcome": "policy",
+    "Scope": "scope",
+    "Strategy": "strategy",
     "Node": "taskgraph",
     "Orchestrator": "orchestrator",
     "Policy": "policy",
-    "RetryPolicy": "retrying",
+    "RetryPolicy": "scheduler.retrying",
     "Run": "run",
     "Sampling": "sampling",
     "TaskGraph": "taskgraph",

@@ -98,3 +98,10 @@ def test_after_makes_dependent_without_text() -> None:
     point = question.after(outline).user("expand a")
     assert (point.parents, point.depth, point.span) == ((1,), 1, 5)
     assert question.parents == ()
+
+
+def test_threads_that_say_the_same_stay_two() -> None:
+    """A join goes by where a segment comes from, not by what it says."""
+    fork = Branch.of("Q").say("outline\n")
+    twins = [generation(i, fork, "same\n") for i in (1, 2)]
+    assert Branch.join([twin.branch for twin in twins]).text == "outline\nsame\nsame\n"

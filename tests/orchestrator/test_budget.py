@@ -129,3 +129,32 @@ def test_limits_must_be_positive(field: str) -> None:
     """A senseless limit is refused with the field named."""
     with pytest.raises(InvalidParameter, match=f"budget.{field}"):
         Budget(**{field: 0})
+
+
+def test_the_token_budget_holds_where_a_stream_never_waits() -> None:
+    """Pieces that come in one burst are stopped at the limit, too."""
+    backend = ScriptedBackend(lambda call: Reply(chunks=("w ",) * 1000))
+
+    async def scenario() -> Answer:
+        async with Orchestrator(backend) as orch:
+            return await orch.ask("Q", strategy=Points(), budget=Budget(tokens=50))
+
+    result = run_virtual(scenario())
+    assert (result.usage.work, result.finish_reason) == (50, "budget")
+
+
+def test_a_judgement_that_the_deadline_cut_short_is_none() -> None:
+    """No label is preferred by a judge who had no time: the run ends with what it has."""
+
+    class Judge:
+        name = "judge"
+
+        async def __call__(self, run: Run) -> None:
+            run.propose("undecided")
+            run.emit(str(await run.score(run.question, ("A", "B"))))
+
+    async def scenario() -> Answer:
+        async with Orchestrator(ScriptedBackend(lambda call: Reply(delay_s=60.0))) as orch:
+            return await orch.ask("Q", strategy=Judge(), budget=Budget(deadline_s=5))
+
+    assert run_virtual(scenario()).text == "undecided"

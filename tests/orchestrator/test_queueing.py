@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.orchestrator.queueing import AdaptiveLimit, FairQueue
+from anabranch.orchestrator.scheduler.queueing import AdaptiveLimit, FairQueue
 
 
 def drain(queue: FairQueue[str]) -> list[str]:
@@ -101,3 +101,26 @@ def test_an_empty_queue_raises() -> None:
     """Taking from an empty queue is an error."""
     with pytest.raises(IndexError):
         FairQueue[str]().pop()
+
+
+def test_newcomers_do_not_starve_a_run_that_waits() -> None:
+    """However many new runs keep coming, a run of ten gets its share."""
+    queue: FairQueue[str] = FairQueue()
+    for index in range(10):
+        queue.push(f"old{index}", run="old")
+    served = []
+    for index in range(200):
+        while len(queue) < 15:
+            queue.push(f"new{index} {len(queue)}", run=f"new{index} {len(queue)}")
+        served.append(queue.pop())
+    assert sum(item.startswith("old") for item in served) == 10
+
+
+def test_what_is_removed_leaves_no_place() -> None:
+    """Given-up items count no longer, and are passed over."""
+    queue: FairQueue[str] = FairQueue()
+    for item in ("a1", "a2", "a3", "b1"):
+        queue.push(item, run=item[0])
+    for item in ("a1", "a3", "b1", "b1"):
+        queue.remove(item)
+    assert drain(queue) == ["a2"]

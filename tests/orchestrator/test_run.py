@@ -17,6 +17,7 @@ from anabranch.orchestrator.errors import (
     GraphError,
     RequestRejected,
     TooFewSucceeded,
+    UnknownName,
     UnsupportedCapability,
 )
 from anabranch.orchestrator.events import Event
@@ -342,7 +343,7 @@ def test_policies_say_what_a_loss_means(policy: Policy, expected: list[str | Non
 
 
 def test_too_few_successes_raise_with_the_failures() -> None:
-    """The caller learns how many were needed, and the first cause."""
+    """As soon as too many have failed, the caller learns how many were needed, and the first cause."""
 
     async def work(run: Run) -> None:
         async def one(word: str) -> str:
@@ -350,7 +351,7 @@ def test_too_few_successes_raise_with_the_failures() -> None:
 
         await run.map(one, "abcd", Policy.tolerate(at_least=3))
 
-    with pytest.raises(TooFewSucceeded, match="2 branches succeeded, 3 needed; first failure: died"):
+    with pytest.raises(TooFewSucceeded, match="3 needed; first failure: died"):
         ask(ScriptedBackend(some_fail), work)
 
 
@@ -635,3 +636,152 @@ def test_events_end_also_when_the_run_fails() -> None:
         ask(words(), work, listen=seen.append)
     assert seen[-1].type == "run_finished"
     assert seen[-1].error == "cannot"
+
+
+def test_what_is_built_on_a_rejected_generation_alone_is_wasted_with_it() -> None:
+    """A verdict that also read something else was of use; what the target wrote behind a rejected draft was not."""
+
+    async def work(run: Run) -> None:
+        draft, own = await run.generate(run.question), await run.generate(run.question)
+        await run.generate(draft.branch, label="behind the draft")
+        await run.generate(run.question.after(draft, own).user("same?"), label="verdict")
+        run.discard(draft, "rejected")
+        run.discard(draft, "rejected again")
+        run.emit(own.text)
+
+    seen: list[Event] = []
+    answer = ask(words(), work, listen=seen.append)
+    assert [record.wasted > 0 for record in answer.generations] == [True, False, True, False]
+    assert sum(event.type == "generation_discarded" for event in seen) == 2
+
+
+def test_a_delegated_run_that_is_cancelled_before_its_first_step_settles() -> None:
+    """Nobody waits for ever for what never ran."""
+
+    async def outer(run: Run) -> None:
+        live = run.delegate(Do(outer))
+        live.cancel()
+        assert (await live).finish_reason == "cancelled"
+        run.emit("kept")
+
+    assert ask(words(), outer).text == "kept"
+
+
+def test_a_budget_that_others_used_up_does_not_make_a_whole_trace_incomplete() -> None:
+    """Three of eight traces are allowed: their votes are whole, and make the answer."""
+
+    async def plain(run: Run) -> None:
+        run.finish(await run.relay(run.generate(run.question)))
+
+    async def outer(run: Run) -> None:
+        lives = [run.delegate(Do(plain)) for _ in range(8)]
+        whole = [live async for live in run.as_completed(lives) if live.error is None and (await live).complete]
+        run.emit(str(len(whole)))
+
+    answer = ask(words(), outer, budget=Budget(branches=3))
+    assert (answer.text, answer.finish_reason) == ("3", "budget")
+
+
+def test_warnings_of_delegated_runs_reach_the_answer_once() -> None:
+    """The caller sees what went wrong inside, and not once for each trace."""
+
+    async def inner(run: Run) -> None:
+        run.warn("odd")
+        await run.relay(run.generate(run.question))
+
+    async def outer(run: Run) -> None:
+        for live in [run.delegate(Do(inner)) for _ in range(3)]:
+            run.emit((await live).text)
+
+    assert ask(words(), outer).warnings == ("odd",)
+
+
+def test_a_listener_that_fails_does_not_harm_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    """It is dropped and logged; the answer is whole."""
+    heard: list[str] = []
+
+    def bad(event: Event) -> None:
+        heard.append(event.type)
+        raise OSError("disk full")
+
+    async def work(run: Run) -> None:
+        await run.relay(run.generate(run.question))
+
+    assert ask(words(), work, listen=bad).text == "Q!"
+    assert heard == ["run_started"]
+    assert "disk full" in caplog.text
+
+
+def test_tools_may_fail_with_errors_of_their_own() -> None:
+    """The policy names what counts as a loss besides Anabranch's errors."""
+
+    async def work(run: Run) -> None:
+        async def tool(name: str) -> str | None:
+            if name == "b":
+                raise OSError("no such file")
+            return None
+
+        outcomes = await run.map(tool, "ab", Policy(at_least=1, tolerates=(OSError,)))
+        assert [(outcome.state, outcome.ok) for outcome in outcomes] == [("done", True), ("failed", False)]
+
+    assert ask(words(), work).warnings == ("1 of 2 branches failed: no such file",)
+
+
+def test_nothing_to_do_is_no_failure() -> None:
+    """An empty fan-out and an empty graph succeed under every policy."""
+
+    async def work(run: Run) -> None:
+        async def never(item: object, *_: object) -> str:
+            raise AssertionError
+
+        assert await run.map(never, [], Policy.tolerate()) == []
+        assert await run.execute(plan(), never, policy=Policy.tolerate()) == {}
+
+    ask(words(), work)
+
+
+def test_an_unknown_role_is_refused_with_the_known_ones() -> None:
+    """A misspelt role does not silently become the target."""
+
+    async def work(run: Run) -> None:
+        run.generate(run.question, role="jugde")
+
+    with pytest.raises(UnknownName, match=r"unknown role 'jugde'; known: .*judge"):
+        ask(words(), work)
+
+
+def test_a_strategy_says_what_it_needs_and_a_mismatch_is_found_first() -> None:
+    """The error names the capability and the role; nothing has been generated."""
+
+    class Needy(Do):
+        requires = {"target": ("prefill", "labels")}  # noqa: RUF012
+
+    async def work(run: Run) -> None:
+        raise AssertionError
+
+    backend = ScriptedBackend([], capabilities=Capabilities(labels=True))
+
+    async def scenario() -> None:
+        async with Orchestrator(backend) as orch:
+            with pytest.raises(UnsupportedCapability, match="'do' needs prefill for its target"):
+                await orch.ask("Q", strategy=Needy(work))
+
+    run_virtual(scenario())
+
+
+def test_a_streamed_plan_keeps_what_is_done_when_a_later_node_is_bad() -> None:
+    """Where losses are tolerated, the rest of a bad plan is left out, with a warning."""
+
+    async def arriving() -> AsyncIterator[Node[str]]:
+        yield Node(id="a", payload="a")
+        yield Node(id="b", needs=("ghost",), payload="b")
+        yield Node(id="c", payload="c")
+
+    async def work(run: Run) -> None:
+        async def do(node: Node[str], inputs: Mapping[str, str]) -> str:
+            return node.id
+
+        outcomes = await run.execute(TaskGraph[str](), do, policy=Policy.tolerate(), arriving=arriving())
+        assert {id: outcome.state for id, outcome in outcomes.items()} == {"a": "done"}
+
+    assert "ghost" in ask(words(), work).warnings[0]

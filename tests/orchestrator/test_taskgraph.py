@@ -144,3 +144,11 @@ def test_every_random_graph_ends_with_each_node_in_an_end_state(seed: int) -> No
         running.sort(key=lambda _: chance.random())
         graph.tell(running.pop(), error="boom" if chance.random() < 0.1 else None)
     assert {graph.state(n.id) for n in nodes} <= {"done", "failed", "skipped"}
+
+
+def test_a_growing_graph_knows_its_chains() -> None:
+    """A node that comes later makes those that it needs more urgent."""
+    graph: TaskGraph[str] = TaskGraph()
+    for each in (node("a"), node("b"), node("c", "b", weight=4), node("d", "a", "c")):
+        graph.add(each)
+    assert {id: graph.remaining(id) for id in "abcd"} == {"a": 2.0, "b": 6.0, "c": 5.0, "d": 1.0}

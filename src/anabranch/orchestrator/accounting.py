@@ -24,6 +24,8 @@ class GenerationRecord:
     Attributes:
         span: completion tokens on the chain of dependencies that has most of them, this generation's included.
         read: somebody awaited or iterated it; what nobody read is wasted.
+        rejected: the strategy said that its output is not used, or it was built on nothing else.
+        discarded: its tokens are counted as wasted.
         wasted: completion tokens that were not used.
         finish_reason: why it ended; empty while it runs, `error` when it failed.
         estimated: the server gave no usage; the completion tokens are a count of stream pieces.
@@ -44,6 +46,8 @@ class GenerationRecord:
     completion: int = 0
     span: int = 0
     read: bool = False
+    rejected: bool = False
+    discarded: bool = False
     wasted: int = 0
     finish_reason: str = ""
     estimated: bool = False

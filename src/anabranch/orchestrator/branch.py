@@ -222,7 +222,8 @@ def _shared_prefix(turns: Sequence[tuple[Segment, ...]]) -> int:
     """How many leading segments all turns have in common."""
     count = 0
     for segments in zip(*turns, strict=False):
-        if any(segment != segments[0] for segment in segments):
+        # Identity, not equality: two threads may say the same, and each stays one.
+        if any(segment is not segments[0] for segment in segments):
             break
         count += 1
     return count

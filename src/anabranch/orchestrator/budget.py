@@ -47,8 +47,8 @@ class BudgetLedger:
         self.budget = budget
         self.tokens = 0
         self.branches = 0
-        self.exhausted: Limit | None = None
-        """The first limit that was reached."""
+        self.reached: list[Limit] = []
+        """The limits that were reached, in that order."""
 
     def admit(self, branch: Branch, max_tokens: int | None) -> int | None:
         """Count one more generation; returns its cap on completion tokens.
@@ -57,19 +57,18 @@ class BudgetLedger:
             BudgetExhausted: it does not fit.
         """
         budget = self.budget
-        if self.exhausted in ("tokens", "deadline"):
-            raise BudgetExhausted(self.exhausted, "no further generation can start")
+        for limit in self.reached:
+            if limit in ("tokens", "deadline"):
+                raise BudgetExhausted(limit, "no further generation can start")
         if budget.branches is not None and self.branches >= budget.branches:
             raise self._refuse("branches", f"{budget.branches} generations were started")
         if budget.depth is not None and branch.depth >= budget.depth:
             raise self._refuse("depth", f"chain of {budget.depth} dependent generations")
-        self.branches += 1
-        if budget.tokens is None:
-            return max_tokens
-        left = budget.tokens - self.tokens
-        if left <= 0:
+        left = None if budget.tokens is None else budget.tokens - self.tokens
+        if left is not None and left <= 0:
             raise self._refuse("tokens", f"{budget.tokens} completion tokens were generated")
-        return left if max_tokens is None else min(left, max_tokens)
+        self.branches += 1
+        return min((cap for cap in (left, max_tokens) if cap is not None), default=None)
 
     def charge(self, tokens: int) -> bool:
         """Count completion tokens; returns whether they used the budget up."""
@@ -77,9 +76,9 @@ class BudgetLedger:
         return self.budget.tokens is not None and self.tokens >= self.budget.tokens
 
     def exhaust(self, limit: Limit) -> None:
-        """Note that a limit was reached; the first one counts."""
-        if self.exhausted is None:
-            self.exhausted = limit
+        """Note that a limit was reached."""
+        if limit not in self.reached:
+            self.reached.append(limit)
 
     def _refuse(self, limit: Limit, detail: str) -> BudgetExhausted:
         self.exhaust(limit)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.orchestrator.accounting import GenerationRecord, usage_of
 from anabranch.orchestrator.answer import Answer, AnswerFinish, Timing
-from anabranch.orchestrator.errors import BudgetExhausted
+from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, Limit
 from anabranch.orchestrator.events import AnswerDelta
 from anabranch.orchestrator.state import GRACE_S, RunState
 
@@ -32,7 +32,12 @@ async def conduct(run: Run, strategy: Strategy) -> Answer:
         async with deadline(run.state), run.root():
             await strategy(run)
     except BudgetExhausted as error:
-        run.state.ledger.exhaust(error.limit)
+        run.cut_short = error.limit
+    except AnabranchError as error:
+        # After a limit a strategy may stumble over what was cut; what it has written so far still counts.
+        if not _limit_of(run):
+            raise
+        run.warn(str(error))
     return answer_of(run, strategy, began)
 
 
@@ -41,9 +46,10 @@ def answer_of(run: Run, strategy: Strategy, began: float, *, cancelled: bool = F
     state, output, records = run.state, run.output, run.records
     if not output.text and output.proposal:
         run.emit(output.proposal)
-    if limit := state.ledger.exhausted:
+    limit = _limit_of(run)
+    if limit is not None:
         run.warn(f"the budget's limit on {limit} was reached: this is the best so far")
-    state.discard_unread(records)
+    state.discard_useless(records)
     first = output.first_token_s
     return Answer(
         text=output.text,
@@ -53,7 +59,7 @@ def answer_of(run: Run, strategy: Strategy, began: float, *, cancelled: bool = F
         fell_back=output.fell_back,
         warnings=tuple(output.warnings),
         run_id=state.run_id,
-        finish_reason="cancelled" if cancelled else _finish_reason(state, output.finish_reason),
+        finish_reason="cancelled" if cancelled else _finish_reason(limit, output.finish_reason),
         usage=usage_of(records),
         timing=Timing(wall_s=state.now() - began, first_token_s=None if first is None else first - began),
         model=_model(records),
@@ -111,8 +117,14 @@ class LiveAnswer:
             self._run.output.pieces.close()
 
     def attach(self, task: asyncio.Task[None]) -> None:
-        """Name the task that conducts it."""
+        """Name the task that conducts it. One that is cancelled before its first step runs none of its code."""
         self._task = task
+        task.add_done_callback(self._never_ran)
+
+    def _never_ran(self, _: asyncio.Task[None]) -> None:
+        if not self.done:
+            self._answer = answer_of(self._run, self._strategy, self._run.state.now(), cancelled=True)
+            self._run.output.pieces.close()
 
     @property
     def text(self) -> str:
@@ -153,8 +165,19 @@ class LiveAnswer:
         return self._answer
 
 
-def _finish_reason(state: RunState, reason: AnswerFinish) -> AnswerFinish:
-    limit = state.ledger.exhausted
+def _limit_of(run: Run) -> Limit | None:
+    """The limit that this very run ran into: it was ended by it, or a generation of its own was refused or cut."""
+    if run.cut_short is not None:
+        return run.cut_short
+    reasons = {record.finish_reason for record in run.records}
+    if "deadline" in reasons:
+        return "deadline"
+    if reasons & {"budget", "refused"}:
+        return next(iter(run.state.ledger.reached), "tokens")
+    return None
+
+
+def _finish_reason(limit: Limit | None, reason: AnswerFinish) -> AnswerFinish:
     if limit is None:
         return reason
     return "deadline" if limit == "deadline" else "budget"

@@ -6,7 +6,7 @@ Invariant: however it ends, the live generation is settled, its record is comple
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from anabranch.orchestrator.backend import (
     TokenLogprob,
     TokenUsage,
 )
-from anabranch.orchestrator.errors import AnabranchError, BackendError, UnsupportedCapability
+from anabranch.orchestrator.errors import AnabranchError, BackendError, BudgetExhausted, UnsupportedCapability
 from anabranch.orchestrator.generation import Generation, LiveGeneration
 from anabranch.orchestrator.scheduler import Job
 from anabranch.orchestrator.scope import Scope
@@ -37,6 +37,7 @@ class Drive:
         "_ids",
         "_logprobs",
         "_model",
+        "_peers",
         "_priority",
         "_reasoning",
         "_role",
@@ -46,8 +47,18 @@ class Drive:
         "wrote",
     )
 
-    def __init__(self, state: RunState, role: Role, live: LiveGeneration, call: Call, priority: float) -> None:
-        self._state, self._role, self.live, self._call, self._priority = state, role, live, call, priority
+    def __init__(
+        self,
+        state: RunState,
+        role: Role,
+        live: LiveGeneration,
+        call: Call,
+        *,
+        priority: float,
+        peers: set[LiveGeneration],
+    ) -> None:
+        self._state, self._role, self.live, self._call = state, role, live, call
+        self._priority, self._peers = priority, peers
         self.wrote = False
         self._end: End | None = None
         self._reasoning: list[str] = []
@@ -77,9 +88,9 @@ class Drive:
         if max_tokens is not None:
             self._call = replace(self._call, max_tokens=max_tokens)
 
-    def begin(self, scope: Scope, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, scope: Scope, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start its task."""
-        task = scope.start(work)
+        task = scope.spawn(work)
         self.live.attach(task)
         task.add_done_callback(self._never_ran)
 
@@ -92,10 +103,13 @@ class Drive:
         """Take the call to its end, whatever it is."""
         state, live = self._state, self.live
         state.in_flight.add(live)
+        self._peers.add(live)
         try:
             await self._perform()
         except asyncio.CancelledError:
-            self._settle(live.stopped_for or "cancelled")
+            # When it is cancelled in closing what has come to its end, it has come to its end.
+            ended = self._end.finish_reason if self._end is not None else None
+            self._settle(ended or live.stopped_for or "cancelled")
             raise
         except Exception as error:  # noqa: BLE001 - kept, and raised to whoever awaits the generation
             self._fail(error)
@@ -104,27 +118,28 @@ class Drive:
             self._settle(self._end.finish_reason)
         finally:
             state.in_flight.discard(live)
+            self._peers.discard(live)
 
     async def refuse(self, error: AnabranchError) -> None:
-        """End it with an error, once all that is in flight has ended: finished work is never thrown away."""
-        for live in tuple(self._state.in_flight):
+        """End it with an error, once all that its run has in flight has ended: no finished work is thrown away."""
+        for live in tuple(self._peers):
             await live.settled()
         self._fail(error)
 
     async def _perform(self) -> None:
-        capabilities = await self._role.lane.capabilities()
+        await self._role.lane.perform(
+            Job(sink=self, run=self._state.run_id, group=self._call.group, priority=self._priority)
+        )
+
+    # The scheduler's sink
+
+    def ready(self, capabilities: Capabilities) -> Call:
+        """What the backend can do is known: the call as it goes out."""
         check(self._call, capabilities, self._role.lane.backend.name)
         self._vocabulary = capabilities.vocabulary
         if not self._model and capabilities.models:
             self._model = capabilities.models[0]
-        call = self._call
-        if siblings := self._state.siblings[call.group]:
-            call = replace(call, siblings=siblings)
-        await self._role.lane.perform(
-            Job(call=call, sink=self, run=self._state.run_id, priority=self._priority)
-        )
-
-    # The scheduler's sink
+        return replace(self._call, siblings=self._state.siblings[self._call.group])
 
     def started(self, attempt: int) -> None:
         """The call got its slot."""
@@ -138,6 +153,9 @@ class Drive:
 
     def feed(self, delta: Delta) -> None:
         """A piece arrived."""
+        if self.live.stopped_for is not None and delta.end is None:
+            # Its task is cancelled already, but a stream that never waits would not notice.
+            raise asyncio.CancelledError
         state, record = self._state, self.live.record
         if not self.wrote and delta.end is None:
             self.wrote = True
@@ -219,7 +237,7 @@ class Drive:
 
     def _fail(self, error: Exception) -> None:
         state, record = self._state, self.live.record
-        self._close_record("error")
+        self._close_record("refused" if isinstance(error, BudgetExhausted) else "error")
         if state.listeners:
             status = error.status_code if isinstance(error, BackendError) else None
             state.publish(
@@ -241,6 +259,8 @@ def check(call: Call, capabilities: Capabilities, name: str) -> None:
         raise UnsupportedCapability(
             f"{name} reports {capabilities.top_logprobs} alternatives for a token, not {call.top_logprobs}"
         )
+    if call.labels and not capabilities.labels:
+        raise UnsupportedCapability(f"{name} cannot score labels in one call; run.score can do without")
     if capabilities.max_stops is not None and len(call.stop) > capabilities.max_stops:
         raise UnsupportedCapability(f"{name} takes {capabilities.max_stops} stop strings, not {len(call.stop)}")
 

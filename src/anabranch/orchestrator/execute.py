@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from anabranch.orchestrator import events
-from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, TooFewSucceeded
+from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, GraphError, TooFewSucceeded
 from anabranch.orchestrator.policy import Outcome, Policy
 from anabranch.orchestrator.scope import Scope
 from anabranch.orchestrator.taskgraph import Node, TaskGraph
@@ -66,20 +66,25 @@ class _Execution(Generic[T, R]):
 
     async def grow(self, arriving: AsyncIterable[Node[T]]) -> None:
         """Add the nodes that are still being planned."""
-        async for node in arriving:
-            self._graph.add(node)
-            self._tell_state(node.id)
-            self._changed.set()
+        try:
+            async for node in arriving:
+                self._graph.add(node)
+                self._tell_state(node.id)
+                self._changed.set()
+        except GraphError as error:
+            if self._policy.at_least is None:
+                raise
+            self._run.warn(f"the rest of the plan is left out: {error}")
         self._graph.seal()
         self._changed.set()
 
     async def _do(self, node: Node[T]) -> None:
         priority.set(self._graph.remaining(node.id))
         inputs = {need: self._results[need] for need in node.needs}
-        error: AnabranchError | None = None
+        error: Exception | None = None
         try:
             self._results[node.id] = await self._work(node, inputs)
-        except AnabranchError as caught:
+        except self._policy.tolerates as caught:
             if self._policy.at_least is None:
                 raise
             error = self._errors[node.id] = caught
@@ -107,7 +112,7 @@ class _Execution(Generic[T, R]):
         """Raise where fewer nodes succeeded than the policy wants; otherwise warn of each that failed."""
         failures = list(self._errors.values())
         needed = self._policy.at_least or 0
-        if len(self._results) < needed:
+        if self._graph.nodes and len(self._results) < needed:
             exhausted = next((error for error in failures if isinstance(error, BudgetExhausted)), None)
             raise exhausted or TooFewSucceeded(len(self._results), needed, failures)
         for node_id, error in self._errors.items():
@@ -115,15 +120,13 @@ class _Execution(Generic[T, R]):
 
     def outcomes(self) -> dict[str, Outcome[R]]:
         """What became of each node, in the order of the graph."""
-        return {
-            node_id: Outcome(
-                index=index,
-                value=self._results.get(node_id),
-                error=self._errors.get(node_id) or self._skipped(node_id),
-            )
-            for index, node_id in enumerate(self._graph.nodes)
-        }
+        return {node_id: self._outcome(index, node_id) for index, node_id in enumerate(self._graph.nodes)}
 
-    def _skipped(self, node_id: str) -> Exception | None:
-        reason = self._graph.reason(node_id)
-        return AnabranchError(reason) if reason else None
+    def _outcome(self, index: int, node_id: str) -> Outcome[R]:
+        if node_id in self._results:
+            return Outcome(index=index, state="done", value=self._results[node_id])
+        if node_id in self._errors:
+            return Outcome(index=index, state="failed", error=self._errors[node_id])
+        if reason := self._graph.reason(node_id):
+            return Outcome(index=index, state="skipped", error=AnabranchError(reason))
+        return Outcome(index=index)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, TooFewSucceeded
+from anabranch.orchestrator.errors import BudgetExhausted, TooFewSucceeded
 from anabranch.orchestrator.policy import Outcome, Policy
 
 if TYPE_CHECKING:
@@ -30,14 +30,15 @@ async def fan_out(
     async def attempt(index: int, item: T) -> None:
         nonlocal ended, succeeded
         try:
-            outcomes[index] = Outcome(index=index, value=await work(item))
+            outcomes[index] = Outcome(index=index, state="done", value=await work(item))
             succeeded += 1
-        except AnabranchError as error:
+        except policy.tolerates as error:
             if policy.at_least is None:
                 raise
-            outcomes[index] = Outcome(index=index, error=error)
+            outcomes[index] = Outcome(index=index, state="failed", error=error)
         ended += 1
-        if ended == len(todo) or (policy.enough is not None and succeeded >= policy.enough):
+        plenty = policy.enough is not None and succeeded >= policy.enough
+        if plenty or ended == len(todo) or policy.hopeless(failed=ended - succeeded, total=len(todo)):
             enough.set()
 
     async with run.scope() as scope:
@@ -52,7 +53,7 @@ async def fan_out(
 def _check(run: Run, outcomes: list[Outcome[R]], succeeded: int, policy: Policy) -> None:
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     needed = policy.at_least or 0
-    if succeeded < needed:
+    if outcomes and succeeded < needed:
         exhausted = next((error for error in failures if isinstance(error, BudgetExhausted)), None)
         raise exhausted or TooFewSucceeded(succeeded, needed, failures)
     for message, count in Counter(map(str, failures)).items():

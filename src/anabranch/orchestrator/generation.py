@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.orchestrator.backend import Delta, FinishReason, SpecFigures, TokenLogprob, TokenUsage
 from anabranch.orchestrator.branch import Branch, GenerationId
 from anabranch.orchestrator.feed import Feed
+from anabranch.orchestrator.scope import CLEAN_UP_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +115,9 @@ class LiveGeneration:
     @property
     def text(self) -> str:
         """What has been written so far, without reasoning."""
-        return "".join(self._parts)
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
 
     @property
     def done(self) -> bool:
@@ -130,8 +133,13 @@ class LiveGeneration:
         """Stop it, on the server too. Awaiting it then gives what there was so far. Idempotent."""
         if not self.done and self.stopped_for is None:
             self.stopped_for = reason
-            if self._task is not None:
-                self._task.cancel()
+            self._cancel_task()
+
+    def _cancel_task(self) -> None:
+        """Cancel, and again whenever its clean-up has had its time."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            asyncio.get_running_loop().call_later(CLEAN_UP_S, self._cancel_task)
 
     def __await__(self) -> Generator[object, None, Generation]:
         return self._whole().__await__()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -19,12 +20,12 @@ from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.orchestrator.events import Event
 from anabranch.orchestrator.output import Output
 from anabranch.orchestrator.registry import build_strategy, open_backend
-from anabranch.orchestrator.retrying import RetryPolicy
 from anabranch.orchestrator.run import Run
 from anabranch.orchestrator.sampling import Sampling
 from anabranch.orchestrator.scheduler import Lane, Limits
+from anabranch.orchestrator.scheduler.retrying import RetryPolicy
 from anabranch.orchestrator.state import Listener, Role, RunState
-from anabranch.orchestrator.strategy import Strategy
+from anabranch.orchestrator.strategy import Strategy, check_requirements
 
 Question = str | Sequence[Mapping[str, Any]]
 
@@ -53,7 +54,8 @@ class Orchestrator:
         async with Orchestrator("sglang://localhost:30000") as orch:
             answer = await orch.ask("How do heat pumps work?", strategy="skeleton")
 
-    One is enough for a process; any number of requests may run at once, and share its servers fairly.
+    One is enough for a process; any number of requests may run at once, and share its servers fairly. It belongs
+    to one event loop.
 
     Args:
         backend: URL or object of the target's backend; see `default_backend_url` for what None means.
@@ -97,9 +99,10 @@ class Orchestrator:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all backends."""
-        for lane in self._lanes.values():
-            await lane.aclose()
+        """Close all backends, also when closing one fails."""
+        async with AsyncExitStack() as stack:
+            for lane in self._lanes.values():
+                stack.push_async_callback(lane.aclose)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -180,6 +183,7 @@ class Orchestrator:
                 )
             )
         try:
+            await check_requirements(strategy, state.roles)
             answer = await conduct(run, strategy)
         except BaseException as error:
             self._tell_end(state, "error", {}, repr(error) if not str(error) else str(error))
@@ -213,10 +217,17 @@ class RunStream:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        interrupted: asyncio.CancelledError | None = None
+        while not self._task.done():
+            self._task.cancel()
+            try:
+                await asyncio.wait([self._task])
+            except asyncio.CancelledError as again:
+                interrupted = again
         if not self._task.cancelled():
             self._task.exception()
+        if interrupted is not None:
+            raise interrupted
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         if self._task is None:

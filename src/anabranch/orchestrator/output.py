@@ -21,6 +21,7 @@ class Output:
         self.finish_reason: AnswerFinish = "stop"
         self.first_token_s: float | None = None
         self._listener = listener
+        self._parts: list[str] = []
 
     def emit(self, text: str, reasoning: str, t: float) -> None:
         """Add a piece."""
@@ -29,6 +30,7 @@ class Output:
         if self.first_token_s is None and text.strip():
             self.first_token_s = t
         piece = AnswerDelta(t=t, text=text, reasoning=reasoning)
+        self._parts.append(text)
         self.pieces.append(piece)
         if self._listener is not None:
             self._listener(piece)
@@ -40,7 +42,9 @@ class Output:
     @property
     def text(self) -> str:
         """The answer so far."""
-        return "".join(piece.text for piece in self.pieces.items)
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
 
     @property
     def reasoning(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
-from anabranch.orchestrator.errors import InvalidParameter
+from anabranch.orchestrator.errors import AnabranchError, InvalidParameter
 
 T = TypeVar("T")
 
@@ -17,10 +17,21 @@ class Policy:
     Attributes:
         at_least: how many must succeed; None means all, and the first failure stops the others.
         enough: stop the rest once so many have succeeded; None waits for all.
+        tolerates: errors that count as the loss of a branch; any other is a bug, and is raised. Name here what
+            tools of yours raise.
     """
 
     at_least: int | None = None
     enough: int | None = None
+    tolerates: tuple[type[Exception], ...] = (AnabranchError,)
+
+    def __post_init__(self) -> None:
+        if self.enough is not None and (self.at_least or 0) > self.enough:
+            raise InvalidParameter("policy", f"stops at {self.enough} successes but wants {self.at_least}")
+
+    def hopeless(self, *, failed: int, total: int) -> bool:
+        """Whether too many have failed already for enough to succeed."""
+        return self.at_least is not None and total - failed < self.at_least
 
     @classmethod
     def fail_fast(cls) -> Policy:
@@ -42,13 +53,20 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Generic[T]):
-    """What became of one branch of a fan-out: a value, an error, or neither when it was stopped unfinished."""
+    """What became of one branch of a fan-out.
+
+    Attributes:
+        state: `stopped` when the others were enough before it ended; `skipped` when a node that it needs failed.
+        value: what it gave, when it is `done`.
+        error: what it failed of, or why it was skipped.
+    """
 
     index: int
+    state: Literal["done", "failed", "stopped", "skipped"] = "stopped"
     value: T | None = None
     error: Exception | None = None
 
     @property
     def ok(self) -> bool:
         """Whether it succeeded."""
-        return self.error is None and self.value is not None
+        return self.state == "done"

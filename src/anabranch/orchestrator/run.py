@@ -18,6 +18,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.orchestrator import events
@@ -26,7 +27,7 @@ from anabranch.orchestrator.backend import Call, Capabilities
 from anabranch.orchestrator.branch import Branch
 from anabranch.orchestrator.conduct import LiveAnswer
 from anabranch.orchestrator.drive import Drive
-from anabranch.orchestrator.errors import BudgetExhausted
+from anabranch.orchestrator.errors import BudgetExhausted, Limit, UnknownName
 from anabranch.orchestrator.execute import execute
 from anabranch.orchestrator.execute import priority as priority_of_node
 from anabranch.orchestrator.fanout import Settling, as_completed, fan_out
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 L = TypeVar("L", bound=Settling)
+
+KNOWN_ROLES = ("target", "draft", "judge", "scorer", "embedder")
+"""Roles that the target plays where no other model does."""
+ALIKE = 256
+"""Characters at the beginning of a conversation that siblings have in common."""
 
 
 class Run:
@@ -71,7 +77,10 @@ class Run:
         self.question, self.sampling, self.max_tokens, self.stop = question, sampling, max_tokens, stop
         self.state, self.output = state, output
         self.records: list[GenerationRecord] = []
+        self.cut_short: Limit | None = None
+        """The limit at which the strategy was ended."""
         self._parent = parent
+        self._in_flight: set[LiveGeneration] = set()
         self._root: Scope | None = None
 
     # Generating
@@ -116,7 +125,9 @@ class Run:
             affinity=self.state.run_id,
             group=self._group(branch, role),
         )
-        drive = Drive(self.state, playing, live, call, priority_of_node.get() if priority is None else priority)
+        weight = priority_of_node.get() if priority is None else priority
+        call = replace(call, priority=round(weight))
+        drive = Drive(self.state, playing, live, call, priority=weight, peers=self._in_flight)
         self._start(drive, max_tokens)
         return live
 
@@ -129,22 +140,28 @@ class Run:
         return record
 
     def _group(self, branch: Branch, role: str) -> str:
-        """Names the fork: what stands on the same generations, and is asked of the same model, are siblings."""
-        group = f"{self.state.run_id}:{role}:{'.'.join(map(str, branch.parents))}"
+        """Names the fork: siblings stand on the same generations, begin alike, and go to the same model."""
+        begins = hash((len(branch.messages), branch.messages[0].text[:ALIKE])) if branch.messages else 0
+        group = f"{self.state.run_id}:{role}:{begins:x}:{'.'.join(map(str, branch.parents))}"
         self.state.siblings[group] += 1
         return group
 
     def _start(self, drive: Drive, max_tokens: int | None) -> None:
-        scope = Scope.current(self) or self._root
-        if scope is None:
-            raise RuntimeError("a run generates only while its strategy runs")
+        scope = self._scope()
         drive.announce()
         try:
             drive.cap(self.state.ledger.admit(drive.live.source, max_tokens))
         except BudgetExhausted as error:
-            drive.begin(scope, drive.refuse(error))
+            drive.begin(scope, partial(drive.refuse, error))
         else:
-            drive.begin(scope, drive.run())
+            drive.begin(scope, drive.run)
+
+    def _scope(self) -> Scope:
+        """The scope that what is started now belongs to."""
+        scope = Scope.current(self) or self._root
+        if scope is None:
+            raise RuntimeError("a run can start something only while its strategy runs")
+        return scope
 
     async def score(self, branch: Branch, labels: Sequence[str], *, role: str = "judge") -> dict[str, float]:
         """How likely each label is to come next, normalised over the labels: a judgement in one token.
@@ -160,6 +177,8 @@ class Run:
 
     def _role(self, role: str) -> Role:
         roles = self.state.roles
+        if role not in roles and role not in KNOWN_ROLES:
+            raise UnknownName("role", role, sorted({*roles, *KNOWN_ROLES}))
         return roles.get(role) or roles["target"]
 
     def has_role(self, role: str) -> bool:
@@ -237,12 +256,18 @@ class Run:
     # Telling
 
     def discard(self, generation: Generation, reason: str = "not used") -> None:
-        """Say that a generation's output is not used: its tokens are wasted."""
-        self.state.discard(self.state.record_of(generation), reason)
+        """Say that a generation's output is not used: its tokens are wasted, and those of what is built on it alone."""
+        record = self.state.record_of(generation)
+        record.rejected = True
+        self.state.discard(record, reason)
 
     def warn(self, message: str) -> None:
         """Tell the caller of something that went wrong without stopping the run."""
-        self.output.warnings.append(message)
+        run: Run | None = self
+        while run is not None:
+            if message not in run.output.warnings:
+                run.output.warnings.append(message)
+            run = run._parent
         if self.state.listeners:
             self.state.publish(events.Warned(t=self.state.now(), message=message))
 
@@ -255,32 +280,43 @@ class Run:
 
     # Composing
 
-    def delegate(self, strategy: Strategy, branch: Branch | None = None) -> LiveAnswer:
-        """Have another strategy answer a branch (the question, if none is given), within this run's budget.
+    def delegate(
+        self,
+        strategy: Strategy,
+        branch: Branch | None = None,
+        *,
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] | None = None,
+    ) -> LiveAnswer:
+        """Have another strategy answer a branch, within this run's budget.
 
         Its generations count in this run's account; its answer is not written into this run's.
+
+        Args:
+            branch, sampling, max_tokens, stop: this run's own where left out.
         """
         run = Run(
             self.state,
             branch or self.question,
-            sampling=self.sampling,
-            max_tokens=self.max_tokens,
-            stop=self.stop,
+            sampling=sampling or self.sampling,
+            max_tokens=max_tokens or self.max_tokens,
+            stop=self.stop if stop is None else tuple(stop),
             output=Output(),
             parent=self,
         )
-        scope = Scope.current(self) or self._root
-        if scope is None:
-            raise RuntimeError("a run delegates only while its strategy runs")
         live = LiveAnswer(run, strategy)
-        live.attach(scope.start(live.conduct()))
+        live.attach(self._scope().spawn(live.conduct))
         return live
 
     @asynccontextmanager
     async def root(self) -> AsyncIterator[None]:
         """The scope of the whole run; the engine opens it around the strategy."""
-        async with Scope(self) as self._root:
-            yield
+        try:
+            async with Scope(self) as self._root:
+                yield
+        finally:
+            self._root = None
 
 
 def _seeded(sampling: Sampling, generation: int) -> Sampling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,6 +19,8 @@ from anabranch.orchestrator.generation import Generation, LiveGeneration
 from anabranch.orchestrator.scheduler import Lane
 
 Listener = Callable[[Event], None]
+
+log = logging.getLogger(__name__)
 
 GRACE_S = 1.0
 """After the deadline a strategy has this long to put its best together."""
@@ -41,6 +44,7 @@ class RunState:
         self.records: list[GenerationRecord] = []
         self.listeners = tuple(listeners)
         self.in_flight: set[LiveGeneration] = set()
+        """Of all its runs; each run has its own set beside it."""
         self.siblings: Counter[str] = Counter()
         self.minding_deadline = False
         self._clock = asyncio.get_running_loop().time
@@ -53,7 +57,11 @@ class RunState:
     def publish(self, event: Event) -> None:
         """Hand an event to whoever listens. Make it only where `listeners` is not empty."""
         for listener in self.listeners:
-            listener(event)
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a listener failed at %s and hears no more of run %s", event.type, self.run_id)
+                self.listeners = tuple(other for other in self.listeners if other is not listener)
 
     def new_record(self, branch: Branch, *, label: str, role: str) -> GenerationRecord:
         """Open the record of one more generation."""
@@ -77,6 +85,9 @@ class RunState:
 
     def discard(self, record: GenerationRecord, reason: str) -> None:
         """Count a generation's tokens as wasted."""
+        if record.discarded:
+            return
+        record.discarded = True
         record.wasted = record.completion
         if self.listeners and record.completion:
             self.publish(
@@ -85,11 +96,14 @@ class RunState:
                 )
             )
 
-    def discard_unread(self, records: Iterable[GenerationRecord]) -> None:
-        """Count as wasted what nobody read."""
+    def discard_useless(self, records: Iterable[GenerationRecord]) -> None:
+        """Count as wasted what nobody read, and what was built on nothing but what is not used."""
         for record in records:
-            if not record.read and not record.wasted:
+            if not record.read:
                 self.discard(record, "never read")
+            elif record.parents and all(self.records[parent - 1].rejected for parent in record.parents):
+                record.rejected = True
+                self.discard(record, "built on what is not used")
 
     def record_of(self, generation: Generation) -> GenerationRecord:
         """The record of a generation of this run."""

@@ -77,7 +77,7 @@ class TaskGraph(Generic[T]):
         self._ready: list[str] = []
         self._open = 0
         self._roots = 0
-        self._remaining: dict[str, float] | None = None
+        self._remaining: dict[str, float] = {}
 
     @classmethod
     def of(cls, nodes: Iterable[Node[T]], limits: GraphLimits | None = None) -> TaskGraph[T]:
@@ -105,7 +105,7 @@ class TaskGraph(Generic[T]):
         self._depths[node.id] = 1 + max((self._depths[need] for need in needs), default=0)
         self._roots += not needs
         self._open += 1
-        self._remaining = None
+        self._lengthen(node.id)
         self._unmet[node.id] = sum(self._states[need] != "done" for need in needs)
         self._states[node.id] = "waiting"
         if dead := next((need for need in needs if self._states[need] in ("failed", "skipped")), None):
@@ -162,9 +162,16 @@ class TaskGraph(Generic[T]):
 
     def remaining(self, node_id: str) -> float:
         """Weight of the heaviest chain from this node to the end, itself included: its scheduling priority."""
-        if self._remaining is None:
-            self._remaining = _remaining(self.graph, self._nodes)
         return self._remaining[node_id]
+
+    def _lengthen(self, node_id: str) -> None:
+        """A new node makes the chains that lead to it longer."""
+        changed = [(node_id, self._nodes[node_id].weight)]
+        while changed:
+            node, length = changed.pop()
+            if length > self._remaining.get(node, -1.0):
+                self._remaining[node] = length
+                changed += [(need, length + self._nodes[need].weight) for need in self.graph.predecessors(node)]
 
     def _state_of(self, node_id: str) -> NodeState:
         if node_id not in self._states:
@@ -207,15 +214,6 @@ class TaskGraph(Generic[T]):
         for node in skipped:
             self._skip(node, culprit)
         return skipped
-
-
-def _remaining(graph: nx.DiGraph[str], nodes: Mapping[str, Node[T]]) -> dict[str, float]:
-    """Weight of the heaviest chain from each node on."""
-    remaining: dict[str, float] = {}
-    for node_id in reversed(list(nodes)):
-        after = max((remaining[child] for child in graph.successors(node_id)), default=0.0)
-        remaining[node_id] = nodes[node_id].weight + after
-    return remaining
 
 
 def _check_references(plan: list[Node[T]]) -> None:

@@ -1,7 +1,8 @@
 """Who goes next, and how many at once: the scheduler's two pure parts. No clock, no tasks.
 
-FairQueue shares slots between runs (start-time fair queueing: each run has a virtual time that grows with the slots
-it was given; the run that is furthest behind goes next) and orders a run's own calls by priority, siblings adjacent.
+FairQueue shares slots between runs (fair queueing on virtual time: a run's time grows by one with each slot that it is
+given, the queue's by one for each round over the runs that wait; the run that is furthest behind goes next) and orders
+a run's own calls by priority, siblings adjacent.
 
 AdaptiveLimit finds how many calls a server takes at once: it doubles while all goes well (slow start), halves when
 the server pushes back, then grows by one for each limit's worth of successes (additive increase, multiplicative
@@ -18,24 +19,29 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
+class _Entry(Generic[T]):
+    item: T | None
+
+
+@dataclass(slots=True)
 class _RunQueue(Generic[T]):
     virtual_time: float
-    heap: list[tuple[float, int, int, T]] = field(default_factory=list)
+    heap: list[tuple[float, int, int, _Entry[T]]] = field(default_factory=list)
     groups: dict[str, int] = field(default_factory=dict)
 
 
 class FairQueue(Generic[T]):
-    """Waiting calls of all runs."""
+    """Waiting calls of all runs. Items are hashable and differ from each other."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _RunQueue[T]] = {}
         self._order: list[tuple[float, int, str]] = []
+        self._entries: dict[T, _Entry[T]] = {}
         self._clock = 0.0
         self._sequence = 0
-        self._size = 0
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._entries)
 
     def push(self, item: T, *, run: str, priority: float = 0.0, group: str = "") -> None:
         """Queue an item. Higher priority goes first within its run; a group keeps together where priorities tie."""
@@ -45,22 +51,40 @@ class FairQueue(Generic[T]):
             queue = self._runs[run] = _RunQueue(virtual_time=self._clock)
             heapq.heappush(self._order, (queue.virtual_time, self._sequence, run))
         rank = queue.groups.setdefault(group, self._sequence) if group else self._sequence
-        heapq.heappush(queue.heap, (-priority, rank, self._sequence, item))
-        self._size += 1
+        entry = self._entries[item] = _Entry(item)
+        heapq.heappush(queue.heap, (-priority, rank, self._sequence, entry))
+
+    def remove(self, item: T) -> None:
+        """Take an item out of its place, if it is still there."""
+        entry = self._entries.pop(item, None)
+        if entry is not None:
+            entry.item = None
 
     def pop(self) -> T:
         """Take the next item. Raises IndexError when there is none."""
-        self._clock, _, run = heapq.heappop(self._order)
-        queue = self._runs[run]
-        item = heapq.heappop(queue.heap)[-1]
-        self._size -= 1
-        if queue.heap:
-            queue.virtual_time = self._clock + 1.0
-            self._sequence += 1
-            heapq.heappush(self._order, (queue.virtual_time, self._sequence, run))
-        else:
-            del self._runs[run]
-        return item
+        while True:
+            virtual_time, _, run = heapq.heappop(self._order)
+            queue = self._runs[run]
+            item = self._first(queue)
+            if item is not None:
+                self._clock = max(virtual_time, self._clock + 1.0 / len(self._runs))
+                queue.virtual_time = virtual_time + 1.0
+            if queue.heap:
+                self._sequence += 1
+                heapq.heappush(self._order, (queue.virtual_time, self._sequence, run))
+            else:
+                del self._runs[run]
+            if item is not None:
+                del self._entries[item]
+                return item
+
+    def _first(self, queue: _RunQueue[T]) -> T | None:
+        """The first item of a run that was not removed."""
+        while queue.heap:
+            entry = heapq.heappop(queue.heap)[-1]
+            if entry.item is not None:
+                return entry.item
+        return None
 
 
 class AdaptiveLimit:
