@@ -50,6 +50,11 @@ class BudgetLedger:
         self.reached: list[Limit] = []
         """The limits that were reached, in that order."""
 
+    @property
+    def over(self) -> Limit | None:
+        """The limit that ends the whole run, once it is reached: `tokens` or `deadline`."""
+        return next((limit for limit in self.reached if limit in ("tokens", "deadline")), None)
+
     def admit(self, branch: Branch, max_tokens: int | None) -> int | None:
         """Count one more generation; returns its cap on completion tokens.
 
@@ -57,9 +62,8 @@ class BudgetLedger:
             BudgetExhausted: it does not fit.
         """
         budget = self.budget
-        for limit in self.reached:
-            if limit in ("tokens", "deadline"):
-                raise BudgetExhausted(limit, "no further generation can start")
+        if self.over is not None:
+            raise BudgetExhausted(self.over, "no further generation can start")
         if budget.branches is not None and self.branches >= budget.branches:
             raise self._refuse("branches", f"{budget.branches} generations were started")
         if budget.depth is not None and branch.depth >= budget.depth:

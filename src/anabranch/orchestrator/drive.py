@@ -102,6 +102,9 @@ class Drive:
     async def run(self) -> None:
         """Take the call to its end, whatever it is."""
         state, live = self._state, self.live
+        if over := state.ledger.over:  # since it was admitted
+            self._settle("deadline" if over == "deadline" else "budget")
+            return
         state.in_flight.add(live)
         self._peers.add(live)
         try:
