@@ -105,3 +105,11 @@ def test_threads_that_say_the_same_stay_two() -> None:
     fork = Branch.of("Q").say("outline\n")
     twins = [generation(i, fork, "same\n") for i in (1, 2)]
     assert Branch.join([twin.branch for twin in twins]).text == "outline\nsame\nsame\n"
+
+
+def test_what_was_written_since_a_branch_leaves_the_prefill_out() -> None:
+    """Only a branch that continues the other one has a since."""
+    start = Branch.of("Q").say("Begun: ")
+    assert generation(1, start, "one", tail="\n").branch.say("two").since(start) == "one\ntwo"
+    with pytest.raises(InvalidParameter, match="does not continue"):
+        Branch.of("Q").say("Begun: ").since(start)

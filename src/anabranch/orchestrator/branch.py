@@ -140,6 +140,18 @@ class Branch:
         """The text of the last user message."""
         return next((m.text for m in reversed(self.messages) if m.role == "user"), "")
 
+    def since(self, start: Branch) -> str:
+        """The text of the assistant's turn that was written after `start`: without the caller's prefill, for instance.
+
+        Raises:
+            InvalidParameter: this branch does not continue `start`.
+        """
+        if self.messages != start.messages or _shared_prefix([self.segments, start.segments]) < len(
+            start.segments
+        ):
+            raise InvalidParameter("start", "this branch does not continue it")
+        return "".join(segment.text for segment in self.segments[len(start.segments) :])
+
     def message(self, role: str, text: str) -> Self:
         """This branch with one more message; an open assistant turn is closed first."""
         closed = self.messages

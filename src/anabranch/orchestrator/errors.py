@@ -19,7 +19,8 @@
         │   └── ContextTooLong    shorten the prompt or the answer (400)
         └── MalformedResponse     the server's reply makes no sense (502)
 
-An error text is never an answer: whatever goes wrong leaves the engine as one of these.
+An error text is never an answer: whatever goes wrong with a request or a server leaves the engine as one of these.
+A bug in a strategy leaves it as what it is.
 """
 
 from __future__ import annotations
