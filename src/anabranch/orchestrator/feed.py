@@ -1,4 +1,4 @@
-"""Feed: something that grows and then ends, for any number of readers, each from the first item on."""
+"""Things that grow: a Feed for any number of readers, each from the first item on, and a TextBuffer."""
 
 from __future__ import annotations
 
@@ -62,6 +62,26 @@ class Feed(Generic[T]):
             await _turn(self._readers)
         if self.error is not None:
             raise self.error
+
+
+class TextBuffer:
+    """Text that grows by pieces. Reading it joins them once, not at each reading."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> None:
+        """Add a piece."""
+        self._pieces.append(piece)
+
+    @property
+    def text(self) -> str:
+        """All of it so far."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
 
 
 async def _turn(waiters: list[asyncio.Future[None]]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.orchestrator.backend import Delta, FinishReason, SpecFigures, TokenLogprob, TokenUsage
 from anabranch.orchestrator.branch import Branch, GenerationId
-from anabranch.orchestrator.feed import Feed
+from anabranch.orchestrator.feed import Feed, TextBuffer
 from anabranch.orchestrator.scope import CLEAN_UP_S
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class LiveGeneration:
         self.stopped_for: FinishReason | None = None
         # Rows rather than deltas: tuples of plain values are no work for the garbage collector, and there are many.
         self._feed: Feed[tuple[Any, ...]] = Feed()
-        self._parts: list[str] = []
+        self._written = TextBuffer()
         self._result: Generation | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -115,9 +115,7 @@ class LiveGeneration:
     @property
     def text(self) -> str:
         """What has been written so far, without reasoning."""
-        if len(self._parts) > 1:
-            self._parts = ["".join(self._parts)]
-        return self._parts[0] if self._parts else ""
+        return self._written.text
 
     @property
     def done(self) -> bool:
@@ -175,7 +173,7 @@ class LiveGeneration:
         """Add a piece."""
         self.tokens += delta.tokens
         if delta.text:
-            self._parts.append(delta.text)
+            self._written.add(delta.text)
         self._feed.append(
             (delta.text, delta.reasoning, delta.token_ids, delta.tokens, delta.logprobs, delta.end)
         )

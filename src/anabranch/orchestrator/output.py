@@ -7,7 +7,7 @@ from collections.abc import Callable
 from anabranch.orchestrator.answer import AnswerFinish
 from anabranch.orchestrator.backend import FinishReason
 from anabranch.orchestrator.events import AnswerDelta
-from anabranch.orchestrator.feed import Feed
+from anabranch.orchestrator.feed import Feed, TextBuffer
 
 
 class Output:
@@ -21,7 +21,7 @@ class Output:
         self.finish_reason: AnswerFinish = "stop"
         self.first_token_s: float | None = None
         self._listener = listener
-        self._parts: list[str] = []
+        self._written = TextBuffer()
 
     def emit(self, text: str, reasoning: str, t: float) -> None:
         """Add a piece."""
@@ -30,7 +30,7 @@ class Output:
         if self.first_token_s is None and text.strip():
             self.first_token_s = t
         piece = AnswerDelta(t=t, text=text, reasoning=reasoning)
-        self._parts.append(text)
+        self._written.add(text)
         self.pieces.append(piece)
         if self._listener is not None:
             self._listener(piece)
@@ -42,9 +42,7 @@ class Output:
     @property
     def text(self) -> str:
         """The answer so far."""
-        if len(self._parts) > 1:
-            self._parts = ["".join(self._parts)]
-        return self._parts[0] if self._parts else ""
+        return self._written.text
 
     @property
     def reasoning(self) -> str:
