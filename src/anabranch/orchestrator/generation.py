@@ -83,9 +83,9 @@ class LiveGeneration:
     __slots__ = (
         "_feed",
         "_on_settled",
-        "_parts",
         "_result",
         "_task",
+        "_written",
         "record",
         "source",
         "stopped_for",
