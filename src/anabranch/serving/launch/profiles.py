@@ -67,6 +67,8 @@ PROFILES: Mapping[str, Profile] = {
             "--dtype": "float32",
             "--mem-fraction-static": "0.3",
             "--max-total-tokens": "16384",
+            # Its scheduler otherwise keeps a core busy also when there is nothing to do.
+            "--sleep-on-idle": "",
             **_REPORTS,
         },
     ),
