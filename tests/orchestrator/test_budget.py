@@ -158,3 +158,15 @@ def test_a_judgement_that_the_deadline_cut_short_is_none() -> None:
             return await orch.ask("Q", strategy=Judge(), budget=Budget(deadline_s=5))
 
     assert run_virtual(scenario()).text == "undecided"
+
+
+def test_a_call_that_the_server_ends_at_the_budgets_cap_ended_for_the_budget() -> None:
+    """The cap of the call was what was left of the budget: `length` would blame the caller's own cap."""
+    backend = ScriptedBackend([Reply.of("one two three four")])
+
+    async def scenario() -> Answer:
+        async with Orchestrator(backend) as orch:
+            return await orch.ask("Q", budget=Budget(tokens=2))
+
+    result = run_virtual(scenario())
+    assert (result.text, result.finish_reason) == ("one two", "budget")

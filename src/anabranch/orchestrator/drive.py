@@ -33,6 +33,7 @@ class Drive:
 
     __slots__ = (
         "_call",
+        "_capped_by_budget",
         "_end",
         "_ids",
         "_logprobs",
@@ -60,6 +61,7 @@ class Drive:
         self._state, self._role, self.live, self._call = state, role, live, call
         self._priority, self._peers = priority, peers
         self.wrote = False
+        self._capped_by_budget = False
         self._end: End | None = None
         self._reasoning: list[str] = []
         self._ids: list[int] = []
@@ -83,10 +85,11 @@ class Drive:
                 )
             )
 
-    def cap(self, max_tokens: int | None) -> None:
-        """Set the most tokens that it may write."""
-        if max_tokens is not None:
-            self._call = replace(self._call, max_tokens=max_tokens)
+    def cap(self, asked: int | None, allowed: int | None) -> None:
+        """Set the most tokens that it may write: what the strategy asked for, or the less that the budget allows."""
+        self._capped_by_budget = allowed != asked
+        if allowed is not None:
+            self._call = replace(self._call, max_tokens=allowed)
 
     def begin(self, scope: Scope, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start its task."""
@@ -111,14 +114,13 @@ class Drive:
             await self._perform()
         except asyncio.CancelledError:
             # When it is cancelled in closing what has come to its end, it has come to its end.
-            ended = self._end.finish_reason if self._end is not None else None
-            self._settle(ended or live.stopped_for or "cancelled")
+            self._settle(live.stopped_for or "cancelled" if self._end is None else self._ended(self._end))
             raise
         except Exception as error:  # noqa: BLE001 - kept, and raised to whoever awaits the generation
             self._fail(error)
         else:
             assert self._end is not None
-            self._settle(self._end.finish_reason)
+            self._settle(self._ended(self._end))
         finally:
             state.in_flight.discard(live)
             self._peers.discard(live)
@@ -133,6 +135,13 @@ class Drive:
         await self._role.lane.perform(
             Job(sink=self, run=self._state.run_id, group=self._call.group, priority=self._priority)
         )
+
+    def _ended(self, end: End) -> FinishReason:
+        """Why it ended: at a cap that the budget set, it ended for the budget."""
+        if end.finish_reason == "length" and self._capped_by_budget:
+            self._state.ledger.exhaust("tokens")
+            return "budget"
+        return end.finish_reason
 
     # The scheduler's sink
 

@@ -150,7 +150,7 @@ class Run:
         scope = self._scope()
         drive.announce()
         try:
-            drive.cap(self.state.ledger.admit(drive.live.source, max_tokens))
+            drive.cap(max_tokens, self.state.ledger.admit(drive.live.source, max_tokens))
         except BudgetExhausted as error:
             drive.begin(scope, partial(drive.refuse, error))
         else:
