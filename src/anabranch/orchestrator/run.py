@@ -49,7 +49,7 @@ L = TypeVar("L", bound=Settling)
 
 KNOWN_ROLES = ("target", "draft", "judge", "scorer", "embedder")
 """Roles that the target plays where no other model does."""
-ALIKE = 256
+ALIKE = 32
 """Characters at the beginning of a conversation that siblings have in common."""
 
 
@@ -141,7 +141,7 @@ class Run:
 
     def _group(self, branch: Branch, role: str) -> str:
         """Names the fork: siblings stand on the same generations, begin alike, and go to the same model."""
-        begins = hash((len(branch.messages), branch.messages[0].text[:ALIKE])) if branch.messages else 0
+        begins = crc32(branch.messages[0].text[:ALIKE].encode(errors="replace")) if branch.messages else 0
         group = f"{self.state.run_id}:{role}:{begins:x}:{'.'.join(map(str, branch.parents))}"
         self.state.siblings[group] += 1
         return group
