@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,18 @@ def test_a_default_backend_that_answers_is_health(capsys: pytest.CaptureFixture[
     assert "✓ scripted:  used by default" in out
     assert "json_schema" in out
     assert "xllamacpp" in out
+
+
+def test_a_long_path_is_shown_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path that does not fit goes on in the next line."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path / ("deep" * 20)))
+    run(["doctor"])
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert "deep" * 20 in out.replace("\n", "").replace(" ", "")
 
 
 def test_a_backend_that_cannot_be_reached_is_told_and_others_are_still_asked(

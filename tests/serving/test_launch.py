@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -179,7 +180,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def process(log: Path, code: str = SERVER, ready_s: float = 60.0) -> launch.ServerProcess:
+def process(log: Path | None, code: str = SERVER, ready_s: float = 60.0) -> launch.ServerProcess:
     """A small server with a child of its own."""
     port = launch.free_port()
     command = [sys.executable, "-c", code, str(port)]
@@ -275,6 +276,23 @@ def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(BackendTimeout, match="not ready after 1 s"), process(log, never, ready_s=1.0):
         pass
     assert gone_soon(child_in(log))
+
+
+def test_a_temporary_log_goes_with_a_server_that_was_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no file was named, the log is gone after a clean stop, and stays after a failure."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with process(None) as server:
+        assert server.log is not None
+        assert server.log.exists()
+    assert not list(tmp_path.glob("anabranch-server-*"))
+    with pytest.raises(ConfigurationError, match="all of it"), process(None, "raise SystemExit(3)"):
+        pass
+    with process(None) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    assert len(list(tmp_path.glob("anabranch-server-*"))) == 2
 
 
 @needs_proc

@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 
 from anabranch.orchestrator.branch import Branch
-from anabranch.orchestrator.errors import BackendUnavailable, InvalidParameter, MissingExtra
-from anabranch.serving.backends.local import engine, from_url, settings
+from anabranch.orchestrator.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    InvalidParameter,
+    MissingExtra,
+)
+from anabranch.serving.backends.local import engine, from_url, models, settings
 from anabranch.serving.backends.local.backend import LocalBackend
 from llama_server import HELLO, ask, stream
 
@@ -127,6 +132,29 @@ async def test_child_is_gone_after_aclose(local_backend_url: str) -> None:
     with pytest.raises(BackendUnavailable, match="closed"):
         await ask(backend, HELLO)
     await from_url(local_backend_url).aclose()
+
+
+@pytest.mark.llama
+async def test_closing_ends_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download goes on when one of those who wait for it gives up; when the backend is closed it ends."""
+    begun = tmp_path / "begun"
+    slow = f"import time; open({str(begun)!r}, 'a').write('x'); time.sleep(600)"
+    monkeypatch.setattr(models, "_pip", lambda: (sys.executable, "-c", slow))
+    monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
+    backend = from_url("local:")
+    first = asyncio.create_task(backend.probe())
+    while not begun.exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    second = asyncio.create_task(backend.probe())
+    first.cancel()
+    await asyncio.wait([first])
+    async with asyncio.timeout(30):
+        await asyncio.sleep(0.5)
+        assert not second.done()
+        await backend.aclose()
+    with pytest.raises((ConfigurationError, BackendUnavailable)):
+        await second
+    assert begun.read_text() == "x"
 
 
 @pytest.mark.llama

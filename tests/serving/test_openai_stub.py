@@ -231,6 +231,35 @@ async def test_dead_server_is_unavailable() -> None:
         with pytest.raises(BackendUnavailable, match=url) as caught:
             await backend.probe()
     assert caught.value.retryable
+    assert str(caught.value) == f"{url}: no connection (Connection refused)"
+
+
+async def test_what_is_known_is_said_at_once(stub: Stub, backend: OpenAIBackend) -> None:
+    """Once the server has answered, probing waits for nothing: it ends at its first step."""
+    known = await backend.probe()
+    with pytest.raises(StopIteration) as ended:
+        backend.probe().send(None)
+    assert ended.value.value is known
+    assert stub.listings == 1
+
+
+async def test_closing_after_the_end_is_no_early_stop(stub: Stub, backend: OpenAIBackend) -> None:
+    """A stream that is closed right after its last delta leaves its connection open for the next call."""
+    peers = set()
+    answer = stub.answer
+
+    async def noting(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return await answer(request, body)
+
+    stub.answer = noting
+    for _ in range(3):
+        async with aclosing(backend.stream(call())) as deltas:
+            async for delta in deltas:
+                if delta.end is not None:
+                    break
+    assert len(peers) == 1
 
 
 async def test_calls_that_wait_for_a_failing_probe_fail_with_it(stub: Stub, backend: OpenAIBackend) -> None:

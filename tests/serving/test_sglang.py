@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -363,20 +364,20 @@ async def test_template_fields_reach_the_chat_template(client: Client) -> None:
 async def test_no_server_is_said_at_once() -> None:
     """Where nobody listens, the error says what to do, and may be retried."""
     backend = SGLangBackend(f"http://127.0.0.1:{launch.free_port()}")
-    with pytest.raises(BackendUnavailable, match="anabranch launch") as caught:
+    with pytest.raises(BackendUnavailable, match=r"\(Connection refused\); `anabranch launch`") as caught:
         await backend.probe()
     assert caught.value.retryable
     await backend.aclose()
 
 
 @pytest.fixture
-def mortal_server() -> launch.ServerProcess:
+def mortal_server(tmp_path: Path) -> launch.ServerProcess:
     """A server of our own, to be killed: the small random model, streaming all there is so far with each chunk."""
     require_environment()
     port = launch.free_port()
     command = launch.command("cpu", model="tiny", port=port)
     command.remove("--incremental-streaming-output")
-    return launch.ServerProcess(command, url=f"http://127.0.0.1:{port}")
+    return launch.ServerProcess(command, url=f"http://127.0.0.1:{port}", log=tmp_path / "log")
 
 
 async def test_a_server_that_is_killed_in_the_middle_is_noticed(mortal_server: launch.ServerProcess) -> None:

@@ -19,6 +19,7 @@ from anabranch.cli import errors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from anabranch.orchestrator.backend import Capabilities
 
@@ -176,10 +177,9 @@ def _print(report: Report) -> None:
 
 
 def _parts(report: Report) -> Iterator[RenderableType]:
-    from rich.table import Table
     from rich.text import Text
 
-    facts = Table.grid(padding=(0, 2))
+    facts = _table()
     facts.add_row("anabranch", Text(report.anabranch))
     facts.add_row("Python", Text(report.python))
     facts.add_row("system", Text(f"{report.platform}, {report.cpus} CPUs"))
@@ -196,8 +196,17 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         yield from _backend(checked)
 
 
-def _backend(checked: Checked) -> Iterator[RenderableType]:
+def _table() -> Table:
+    """Names and values; long values go on in the next line, as a path that was cut is of no use."""
     from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _backend(checked: Checked) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from anabranch.cli.text import one_line
@@ -211,7 +220,7 @@ def _backend(checked: Checked) -> Iterator[RenderableType]:
     if checked.note is not None:
         yield Text("  " + checked.note, "dim")
         return
-    table = Table.grid(padding=(0, 2))
+    table = _table()
     for name, value in (checked.capabilities or {}).items():
         table.add_row(Text("  " + name.replace("_", " "), "dim"), Text(one_line(_said(value))))
     yield table

@@ -48,7 +48,8 @@ def answer_of(run: Run, strategy: Strategy, began: float, *, cancelled: bool = F
         run.emit(output.proposal)
     limit = _limit_of(run)
     if limit is not None:
-        run.warn(f"the budget's limit on {limit} was reached: this is the best so far")
+        reached = "deadline passed" if limit == "deadline" else f"limit on {limit} was reached"
+        run.warn(f"the budget's {reached}: this is the best so far")
     state.discard_useless(records)
     first = output.first_token_s
     return Answer(

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
 
 from anabranch.orchestrator import events
 from anabranch.orchestrator.accounting import GenerationRecord

@@ -9,8 +9,8 @@ from anabranch.orchestrator.backend import Backend, Capabilities
 from anabranch.orchestrator.errors import BackendError, BackendTimeout
 from anabranch.orchestrator.scheduler.retrying import RetryPolicy
 
-PROBE_S = 60.0
-"""Seconds that a backend may take to say what it can do: the embedded one loads its model in that time."""
+PROBE_S = 600.0
+"""Seconds that a backend may take to say what it can do: the embedded one fetches and loads its model in that time."""
 REMEMBERED_S = 1.0
 """Seconds for which a failure answers for all who ask, rather than one after the other."""
 

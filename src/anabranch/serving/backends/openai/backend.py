@@ -72,6 +72,8 @@ class OpenAIBackend:
 
     async def probe(self) -> Capabilities:
         """What it can do, as far as is known by now; asks the server once. Raises BackendError."""
+        if self._capabilities is not None:
+            return self._capabilities
         failed_before = self._failure
         async with self._probing:
             if self._failure is not None and self._failure is not failed_before:
@@ -86,7 +88,7 @@ class OpenAIBackend:
 
     async def stream(self, call: Call) -> AsyncGenerator[Delta]:
         """Run one call; see `Backend.stream`."""
-        capabilities = self._capabilities or await self.probe()
+        capabilities = await self.probe()
         model = self._model(call, capabilities)
         reader = Reader(call, scan_stops=scans_stops(call, self._dialect))
         reply = await self._open(call, model)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anabranch.orchestrator.errors import BackendError, BackendTimeout, BackendUnavailable, MalformedResponse
-from anabranch.serving.backends._http import error_from_body, error_from_object
+from anabranch.serving.backends._http import error_from_body, error_from_object, why_not_reached
 
 
 def translate(error: Exception, where: str) -> BackendError:
@@ -40,6 +40,10 @@ def _connection_error(error: BaseException, where: str) -> BackendError:
     reason = str(beneath) or type(beneath).__name__
     if isinstance(beneath, aiohttp.ServerTimeoutError | TimeoutError):
         return BackendTimeout(f"{where}: no connection in time: {reason}", retryable=True)
+    if isinstance(beneath, aiohttp.ClientConnectorError):
+        reason = f"no connection ({why_not_reached(beneath)})"
+    elif isinstance(beneath, aiohttp.ClientPayloadError):
+        reason = "the server broke its reply off in the middle"
     return BackendUnavailable(f"{where}: {reason}")
 
 

@@ -143,10 +143,11 @@ class SGLangBackend:
                         yield delta
         if not reader.ended:
             raise BackendUnavailable(f"the reply of {self.name} ended in the middle")
-        for delta in reader.finish(await mender.text(reader.ids) if reader.stopped else None):
-            yield delta
+        rest = reader.finish(await mender.text(reader.ids) if reader.stopped else None)
         if reader.halved:
             self._halves.remember((*prompt.ids, *reader.ids))
+        for delta in rest:
+            yield delta
 
     async def _score(self, call: Call, server: Server, prompt: Prompt) -> AsyncGenerator[Delta]:
         """How likely each label is to come next, judged by its first token."""

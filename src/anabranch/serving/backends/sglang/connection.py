@@ -15,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from anabranch.orchestrator.errors import BackendError, BackendUnavailable, MalformedResponse
-from anabranch.serving.backends._http import error_from_body
+from anabranch.serving.backends._http import error_from_body, why_not_reached
 
 CONNECT_S = 10.0
 """Longest wait for a connection, in seconds."""
@@ -101,10 +101,13 @@ class Connection:
         except BackendError:
             raise
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            reason = error.os_error.strerror if isinstance(error, aiohttp.ClientConnectorError) else "no answer"
+            late = isinstance(error, aiohttp.ConnectionTimeoutError)
+            reason = "no answer" if late else why_not_reached(error)
             raise BackendUnavailable(
-                f"no SGLang server at {self.url} ({reason}): start one with `anabranch launch`, or name another one"
+                f"no SGLang server at {self.url} ({reason}); `anabranch launch` starts one"
             ) from error
+        except aiohttp.ClientPayloadError as error:
+            raise BackendUnavailable(f"the server at {self.url} broke its reply off in the middle") from error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise BackendUnavailable(f"the server at {self.url} broke the connection off: {error}") from error
         except ValueError as error:
