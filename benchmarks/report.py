@@ -43,6 +43,7 @@ class Report:
 
     def row(self, *cells: Cell) -> None:
         """Add a line."""
+        assert len(set(self.columns)) == len(self.columns), "JSON needs a name for each column"
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         self.rows.append(cells)
@@ -124,7 +125,7 @@ def _json(reports: Sequence[Report]) -> None:
     tables = [
         {
             "title": report.title,
-            "rows": [dict(zip(report.columns, row, strict=True)) for row in report.rows],
+            "rows": [dict(zip(report.columns, map(_plain, row), strict=True)) for row in report.rows],
             "targets": [
                 {"name": each.name, "value": each.value, "at_most": each.at_most, "met": each.met}
                 for each in report.targets
@@ -133,3 +134,8 @@ def _json(reports: Sequence[Report]) -> None:
         for report in reports
     ]
     print(json.dumps({"machine": machine(), "tables": tables}, ensure_ascii=False))
+
+
+def _plain(cell: Cell) -> Cell | None:
+    """A figure that is unknown is null in JSON."""
+    return None if isinstance(cell, float) and math.isnan(cell) else cell
