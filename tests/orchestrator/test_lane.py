@@ -528,3 +528,21 @@ def test_a_closed_lane_turns_away_who_waits_and_who_comes() -> None:
         assert len(backend.calls) == 1
 
     run_virtual(scenario())
+
+
+def test_a_server_that_shares_only_when_idle_gets_leaders_beside_other_work() -> None:
+    """Alone, the siblings of a fork go out together; beside another fork's calls, one of them goes ahead."""
+
+    async def scenario() -> None:
+        capabilities = replace(DEFAULT_CAPABILITIES, prefix_sharing=PrefixSharing.WHEN_IDLE)
+        backend = ScriptedBackend(
+            lambda call: Reply.of("a b", delay_s=2.0, chunk_s=10.0), capabilities=capabilities
+        )
+        lane = Lane(backend)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(perform_all(lane, [job(group="first") for _ in range(3)]))
+            await asyncio.sleep(1)
+            tasks.create_task(perform_all(lane, [job(group="second") for _ in range(3)]))
+        assert [log.started_at for log in backend.calls] == [0.0, 0.0, 0.0, 1.0, 3.0, 3.0]
+
+    run_virtual(scenario())

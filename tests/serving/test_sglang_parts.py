@@ -493,7 +493,7 @@ async def test_behind_a_router_the_workers_are_asked() -> None:
 async def test_one_server_shares_prefixes_by_itself() -> None:
     """On one server nothing is held back; with its cache off nothing is shared."""
     found = await inspect(Answers("http://one", WORKER), lambda url: Answers(url, {}))
-    assert found.capabilities.prefix_sharing is PrefixSharing.AUTOMATIC
+    assert found.capabilities.prefix_sharing is PrefixSharing.WHEN_IDLE
     without = {**WORKER, "/server_info": {"disable_radix_cache": True}}
     found = await inspect(Answers("http://one", without), lambda url: Answers(url, {}))
     assert found.capabilities.prefix_sharing is PrefixSharing.NONE

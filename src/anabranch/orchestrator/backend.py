@@ -22,7 +22,10 @@ class PrefixSharing(StrEnum):
     """How the siblings of a fork come to share their common prefix on this backend."""
 
     AUTOMATIC = "automatic"
-    """The server does it, also for cold siblings that arrive together (one SGLang server)."""
+    """The server does it, also for cold siblings that arrive together."""
+    WHEN_IDLE = "when idle"
+    """The server does it for siblings that arrive together while it has nothing else to do; beside other work they
+    need a leader (one SGLang server: measured, see docs/benchmarks.md)."""
     LEADER = "leader"
     """Siblings wait until the first one's prefix is in the cache (a server with a cache, but no in-batch sharing)."""
     BACKEND = "backend"

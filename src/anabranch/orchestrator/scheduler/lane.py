@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from anabranch.orchestrator.backend import Backend, Call, Capabilities, Delta, End
+from anabranch.orchestrator.backend import Backend, Call, Capabilities, Delta, End, PrefixSharing
 from anabranch.orchestrator.errors import (
     AnabranchError,
     BackendError,
@@ -111,6 +113,8 @@ class Lane:
         self._limit = AdaptiveLimit(start=self.limits.start, most=self.limits.most or 1_000_000)
         self._slots = Slots(self._limit, self.limits.requests_per_s, backend.name)
         self._leaders = Leaders()
+        self._busy: Counter[str] = Counter()
+        """Calls under way, by fork."""
 
     @property
     def in_flight(self) -> int:
@@ -161,8 +165,8 @@ class Lane:
     # One attempt
 
     async def _attempt(self, job: Job, capabilities: Capabilities, number: int) -> None:
-        turn = self._leaders.turn(job.group, capabilities.prefix_sharing)
-        async with turn as leading, self._slots.slot(job):
+        turn = self._leaders.turn(job.group, self._sharing(job, capabilities))
+        async with self._counted(job), turn as leading, self._slots.slot(job):
             started_at = asyncio.get_running_loop().time()
             job.sink.started(number)
             try:
@@ -172,6 +176,24 @@ class Lane:
                 raise
             queued = (end.queued_s or 0.0) > QUEUED_S
             self._limit.succeeded(in_flight=self.in_flight, queued=queued)
+
+    def _sharing(self, job: Job, capabilities: Capabilities) -> PrefixSharing:
+        """How this call's siblings share now: a server that does it only when idle needs leaders beside other work."""
+        sharing = capabilities.prefix_sharing
+        if sharing is not PrefixSharing.WHEN_IDLE:
+            return sharing
+        others = self._busy.total() - self._busy[job.group]
+        return PrefixSharing.LEADER if others else PrefixSharing.AUTOMATIC
+
+    @asynccontextmanager
+    async def _counted(self, job: Job) -> AsyncIterator[None]:
+        self._busy[job.group] += 1
+        try:
+            yield
+        finally:
+            self._busy[job.group] -= 1
+            if not self._busy[job.group]:
+                del self._busy[job.group]
 
     async def _stream(self, job: Job, leading: Gate | None) -> End:
         """Read the stream to its end; whatever goes wrong becomes an error of the backend's."""

@@ -132,4 +132,4 @@ def _sharing(info: _Fields, *, routed: bool) -> PrefixSharing:
     if info.get("disable_radix_cache"):
         return PrefixSharing.NONE
     several = routed or (info.get("dp_size") or 1) > 1
-    return PrefixSharing.LEADER if several else PrefixSharing.AUTOMATIC
+    return PrefixSharing.LEADER if several else PrefixSharing.WHEN_IDLE
