@@ -16,7 +16,7 @@ _ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive",
     "TORCHDYNAMO_DISABLE": "1",
 }
-_libraries: list[object] = []
+_kept: list[object] = []
 
 
 def activate() -> str:
@@ -29,11 +29,12 @@ def prepare() -> None:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import torch
+    from torch import library as operators
 
     if torch.version.cuda is None and "+cpu" not in version("torchvision"):
         # A CUDA build of torchvision cannot load its operators beside a CPU build of torch, and refuses to be
         # imported without their schemas. Nothing here calls them.
-        library = torch.library.Library("torchvision", "DEF")
+        schemas = operators.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _libraries.append(library)
+            schemas.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _kept.append(schemas)
