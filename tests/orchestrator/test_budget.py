@@ -170,3 +170,28 @@ def test_a_call_that_the_server_ends_at_the_budgets_cap_ended_for_the_budget() -
 
     result = run_virtual(scenario())
     assert (result.text, result.finish_reason) == ("one two", "budget")
+
+
+def test_a_strategy_that_stumbles_over_cut_text_keeps_what_it_wrote() -> None:
+    """After a limit an error of the strategy's own is a warning; before one it is raised."""
+
+    class Strict:
+        name = "strict"
+
+        async def __call__(self, run: Run) -> None:
+            run.emit("so far")
+            if not (await run.generate(run.question)).complete:
+                raise InvalidParameter("plan", "cannot be read")
+
+    async def scenario(budget: Budget | None, max_words: int) -> Answer:
+        backend = ScriptedBackend(
+            lambda call: Reply(chunks=("w ",) * max_words, chunk_s=1.0, finish_reason="length")
+        )
+        async with Orchestrator(backend) as orch:
+            return await orch.ask("Q", strategy=Strict(), budget=budget)
+
+    result = run_virtual(scenario(Budget(tokens=5), 100))
+    assert (result.text, result.finish_reason) == ("so far", "budget")
+    assert any("cannot be read" in warning for warning in result.warnings)
+    with pytest.raises(InvalidParameter, match="cannot be read"):
+        run_virtual(scenario(None, 3))

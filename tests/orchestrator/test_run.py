@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from anabranch import Answer, Branch, Budget, Node, Orchestrator, Policy, Run, Sampling, TaskGraph
+from anabranch import Answer, Branch, Budget, Limits, Node, Orchestrator, Policy, Run, Sampling, TaskGraph
 from anabranch.orchestrator.accounting import computation_graph, critical_path
 from anabranch.orchestrator.backend import Call, Capabilities
 from anabranch.orchestrator.errors import (
@@ -351,8 +351,10 @@ def test_too_few_successes_raise_with_the_failures() -> None:
 
         await run.map(one, "abcd", Policy.tolerate(at_least=3))
 
+    backend = ScriptedBackend(some_fail)
     with pytest.raises(TooFewSucceeded, match="3 needed; first failure: died"):
-        ask(ScriptedBackend(some_fail), work)
+        ask(backend, work)
+    assert {log.call.branch.question for log in backend.calls if log.state == "closed"} == {"a", "c"}
 
 
 def test_fail_fast_stops_the_others() -> None:
@@ -785,3 +787,36 @@ def test_a_streamed_plan_keeps_what_is_done_when_a_later_node_is_bad() -> None:
         assert {id: outcome.state for id, outcome in outcomes.items()} == {"a": "done"}
 
     assert "ghost" in ask(words(), work).warnings[0]
+
+
+def test_a_node_that_becomes_ready_late_overtakes_what_is_less_urgent() -> None:
+    """With one slot, the head of a long chain goes before leaves that were queued long ago."""
+    backend = words()
+    edges = [("first", ()), *((f"leaf{i}", ()) for i in range(3)), ("head", ("first",)), ("tail", ("head",))]
+
+    async def work(run: Run) -> None:
+        async def do(node: Node[str], inputs: Mapping[str, str]) -> str:
+            return (await run.generate(Branch.of(node.id))).text
+
+        await run.execute(plan(*edges), do)
+
+    async def scenario() -> None:
+        async with Orchestrator(backend, limits=Limits(start=1, most=1)) as orch:
+            await orch.ask("Q", strategy=Do(work))
+
+    run_virtual(scenario())
+    order = [log.call.branch.question for log in backend.calls]
+    # The slot that "first" frees is handed on at once; from then on the chain goes before the leaves that waited.
+    assert order.index("head") < order.index("leaf1")
+    assert order.index("head") < order.index("leaf2")
+
+
+def test_the_first_token_of_an_answer_is_one_that_can_be_read() -> None:
+    """Blank space does not count as the beginning of an answer."""
+
+    async def work(run: Run) -> None:
+        run.emit("\n")
+        await asyncio.sleep(3)
+        run.emit("text")
+
+    assert ask(words(), work).timing.first_token_s == pytest.approx(3.0)

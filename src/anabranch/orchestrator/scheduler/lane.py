@@ -143,7 +143,7 @@ class Lane:
         try:
             await self._attempt(job, capabilities, 1)
         except BackendError as error:
-            if job.sink.wrote or not self._retry.allows(error, 1):
+            if not self._retry.allows(error, 1):
                 raise
             await self._perform_again(job, capabilities, error)
 
