@@ -791,7 +791,7 @@ def test_a_streamed_plan_keeps_what_is_done_when_a_later_node_is_bad() -> None:
 
 def test_a_node_that_becomes_ready_late_overtakes_what_is_less_urgent() -> None:
     """With one slot, the head of a long chain goes before leaves that were queued long ago."""
-    backend = words()
+    backend = ScriptedBackend(lambda call: Reply.of(call.branch.question, delay_s=1.0))
     edges = [("first", ()), *((f"leaf{i}", ()) for i in range(3)), ("head", ("first",)), ("tail", ("head",))]
 
     async def work(run: Run) -> None:
