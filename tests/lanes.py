@@ -39,9 +39,9 @@ class Record:
         return bool(self.text)
 
 
-def job(run: str = "run", *, question: str = "q", priority: float = 0.0, group: str = "") -> Job:
-    call = Call(rid=uuid.uuid4().hex, branch=Branch.of(question), group=group)
-    return Job(sink=Record(call), run=run, priority=priority, group=group)
+def job(run: str = "run", *, question: str = "q", priority: float = 0.0) -> Job:
+    call = Call(rid=uuid.uuid4().hex, branch=Branch.of(question))
+    return Job(sink=Record(call), run=run, priority=priority)
 
 
 async def perform_all(lane: Lane, jobs: list[Job]) -> list[BaseException | None]:

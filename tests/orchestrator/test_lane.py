@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from anabranch.orchestrator.backend import Call, PrefixSharing
+from anabranch.orchestrator.backend import Call
 from anabranch.orchestrator.errors import (
     BackendOverloaded,
     BackendTimeout,
@@ -17,7 +16,6 @@ from anabranch.orchestrator.errors import (
 )
 from anabranch.orchestrator.scheduler import Lane, Limits
 from anabranch.orchestrator.scheduler.retrying import RetryPolicy
-from anabranch.serving.backends.scripted import DEFAULT_CAPABILITIES
 from anabranch.testing import Reply, ScriptedBackend, run_virtual
 from lanes import Record, job, perform_all
 
@@ -119,34 +117,6 @@ def test_priority_decides_when_slots_are_short() -> None:
         lane = Lane(backend, Limits(start=1, most=1))
         await perform_all(lane, [job(question=str(p), priority=p) for p in (0.0, 1.0, 5.0, 3.0)])
         assert [log.call.branch.question for log in backend.calls] == ["0.0", "5.0", "3.0", "1.0"]
-
-    run_virtual(scenario())
-
-
-def test_a_leader_goes_ahead_where_siblings_would_not_share() -> None:
-    """Siblings wait for the leader's first piece, not for its end; other groups do not wait."""
-
-    async def scenario() -> None:
-        capabilities = replace(DEFAULT_CAPABILITIES, prefix_sharing=PrefixSharing.LEADER)
-        backend = ScriptedBackend(
-            lambda call: Reply(chunks=("a", "b"), delay_s=2.0, chunk_s=10.0), capabilities=capabilities
-        )
-        lane = Lane(backend)
-        await perform_all(lane, [*(job(group="g") for _ in range(3)), job(group="other")])
-        assert sorted(log.started_at for log in backend.calls) == [0.0, 0.0, 2.0, 2.0]
-
-    run_virtual(scenario())
-
-
-def test_a_leader_that_fails_does_not_hold_its_siblings() -> None:
-    """The siblings go on when the leader cannot."""
-
-    async def scenario() -> None:
-        capabilities = replace(DEFAULT_CAPABILITIES, prefix_sharing=PrefixSharing.LEADER)
-        replies = [Reply.failing(RequestRejected("no")), Reply.of("ok"), Reply.of("ok")]
-        lane = Lane(ScriptedBackend(replies, capabilities=capabilities))
-        errors = await perform_all(lane, [job(group="g") for _ in range(3)])
-        assert [type(error) for error in errors] == [RequestRejected, type(None), type(None)]
 
     run_virtual(scenario())
 
@@ -275,23 +245,5 @@ def test_cancelled_waiters_leave_no_trace() -> None:
         await asyncio.wait(tasks)
         assert [log.call.branch.question for log in backend.calls] == ["0", "1", "3", "4"]
         assert (lane.in_flight, lane.waiting) == (0, 0)
-
-    run_virtual(scenario())
-
-
-def test_a_server_that_shares_only_when_idle_gets_leaders_beside_other_work() -> None:
-    """Alone, the siblings of a fork go out together; beside another fork's calls, one of them goes ahead."""
-
-    async def scenario() -> None:
-        capabilities = replace(DEFAULT_CAPABILITIES, prefix_sharing=PrefixSharing.WHEN_IDLE)
-        backend = ScriptedBackend(
-            lambda call: Reply.of("a b", delay_s=2.0, chunk_s=10.0), capabilities=capabilities
-        )
-        lane = Lane(backend)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(perform_all(lane, [job(group="first") for _ in range(3)]))
-            await asyncio.sleep(1)
-            tasks.create_task(perform_all(lane, [job(group="second") for _ in range(3)]))
-        assert [log.started_at for log in backend.calls] == [0.0, 0.0, 0.0, 1.0, 3.0, 3.0]
 
     run_virtual(scenario())

@@ -81,9 +81,9 @@ def test_context_length_is_that_of_the_slots() -> None:
 
 
 def test_prefix_sharing_by_kind() -> None:
-    """One SGLang shares by itself, vLLM wants a leader, nothing is said of the others."""
+    """On SGLang and vLLM a leader goes ahead; nothing is said of the others."""
     shared = {name: dialect.capabilities.prefix_sharing for name, dialect in DIALECTS.items()}
-    assert shared["sglang"] is PrefixSharing.WHEN_IDLE
+    assert shared["sglang"] is PrefixSharing.LEADER
     assert shared["vllm"] is PrefixSharing.LEADER
     assert {shared[name] for name in ("llamacpp", "openai", "other")} == {PrefixSharing.NONE}
 

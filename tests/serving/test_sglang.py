@@ -105,7 +105,7 @@ async def test_the_server_says_what_it_can_do(client: Client) -> None:
     found = await client.backend.probe()
     assert found.models == ("smollm2",)
     assert found.context_length == 8192
-    assert found.prefix_sharing is PrefixSharing.WHEN_IDLE
+    assert found.prefix_sharing is PrefixSharing.LEADER
     assert found.constraints == {"json_schema", "regex", "ebnf"}
     assert found.vocabulary
     assert not found.priority

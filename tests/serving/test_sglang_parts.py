@@ -490,10 +490,10 @@ async def test_behind_a_router_the_workers_are_asked() -> None:
     assert found.capabilities.prefix_sharing is PrefixSharing.LEADER
 
 
-async def test_one_server_shares_prefixes_by_itself() -> None:
-    """On one server nothing is held back; with its cache off nothing is shared."""
+async def test_with_its_cache_off_a_server_shares_nothing() -> None:
+    """Then nobody waits for a leader."""
     found = await inspect(Answers("http://one", WORKER), lambda url: Answers(url, {}))
-    assert found.capabilities.prefix_sharing is PrefixSharing.WHEN_IDLE
+    assert found.capabilities.prefix_sharing is PrefixSharing.LEADER
     without = {**WORKER, "/server_info": {"disable_radix_cache": True}}
     found = await inspect(Answers("http://one", without), lambda url: Answers(url, {}))
     assert found.capabilities.prefix_sharing is PrefixSharing.NONE

@@ -23,11 +23,9 @@ class PrefixSharing(StrEnum):
 
     AUTOMATIC = "automatic"
     """The server does it, also for cold siblings that arrive together."""
-    WHEN_IDLE = "when idle"
-    """The server does it for siblings that arrive together while it has nothing else to do; beside other work they
-    need a leader (one SGLang server: measured, see docs/benchmarks.md)."""
     LEADER = "leader"
-    """Siblings wait until the first one's prefix is in the cache (a server with a cache, but no in-batch sharing)."""
+    """Calls that begin alike wait until the first one's prefix is in the cache (vLLM; SGLang, which does it by itself
+    only for a single fork on an idle server: measured, see docs/benchmarks.md)."""
     BACKEND = "backend"
     """The backend arranges it from `Call.group` and `Call.siblings` (llama.cpp's slots)."""
     NONE = "none"

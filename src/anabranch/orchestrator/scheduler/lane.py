@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +25,7 @@ from anabranch.orchestrator.errors import (
     MalformedResponse,
 )
 from anabranch.orchestrator.scheduler.deadlines import Deadlines
-from anabranch.orchestrator.scheduler.leaders import Gate, Leaders
+from anabranch.orchestrator.scheduler.leaders import Leaders, Turn, blocks_of
 from anabranch.orchestrator.scheduler.probing import Probe
 from anabranch.orchestrator.scheduler.queueing import AdaptiveLimit
 from anabranch.orchestrator.scheduler.retrying import RetryPolicy
@@ -113,8 +111,6 @@ class Lane:
         self._limit = AdaptiveLimit(start=self.limits.start, most=self.limits.most or 1_000_000)
         self._slots = Slots(self._limit, self.limits.requests_per_s, backend.name)
         self._leaders = Leaders()
-        self._busy: Counter[str] = Counter()
-        """Calls under way, by fork."""
 
     @property
     def in_flight(self) -> int:
@@ -165,42 +161,23 @@ class Lane:
     # One attempt
 
     async def _attempt(self, job: Job, capabilities: Capabilities, number: int) -> None:
-        turn = self._leaders.turn(job.group, self._sharing(job, capabilities))
-        async with self._counted(job), turn as leading, self._slots.slot(job):
+        async with self._leaders.turn(_begins(job, capabilities)) as turn, self._slots.slot(job):
             started_at = asyncio.get_running_loop().time()
             job.sink.started(number)
             try:
-                end = await self._stream(job, leading)
+                end = await self._stream(job, turn)
             except BackendOverloaded as error:
                 self._back_off(started_at, error)
                 raise
             queued = (end.queued_s or 0.0) > QUEUED_S
             self._limit.succeeded(in_flight=self.in_flight, queued=queued)
 
-    def _sharing(self, job: Job, capabilities: Capabilities) -> PrefixSharing:
-        """How this call's siblings share now: a server that does it only when idle needs leaders beside other work."""
-        sharing = capabilities.prefix_sharing
-        if sharing is not PrefixSharing.WHEN_IDLE:
-            return sharing
-        others = self._busy.total() - self._busy[job.group]
-        return PrefixSharing.LEADER if others else PrefixSharing.AUTOMATIC
-
-    @asynccontextmanager
-    async def _counted(self, job: Job) -> AsyncIterator[None]:
-        self._busy[job.group] += 1
-        try:
-            yield
-        finally:
-            self._busy[job.group] -= 1
-            if not self._busy[job.group]:
-                del self._busy[job.group]
-
-    async def _stream(self, job: Job, leading: Gate | None) -> End:
+    async def _stream(self, job: Job, turn: Turn) -> End:
         """Read the stream to its end; whatever goes wrong becomes an error of the backend's."""
         task = asyncio.current_task()
         ends: list[End] = []
         try:
-            await self._read(job, leading, ends)
+            await self._read(job, turn, ends)
         except BaseException as error:
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error
@@ -211,7 +188,7 @@ class Lane:
             raise BackendUnavailable(f"the stream of {self.backend.name} ended in the middle")
         return ends[0]
 
-    async def _read(self, job: Job, leading: Gate | None, ends: list[End]) -> None:
+    async def _read(self, job: Job, turn: Turn, ends: list[End]) -> None:
         clock, sink, call = asyncio.get_running_loop().time, job.sink, job.call
         assert call is not None
         async with (
@@ -222,8 +199,7 @@ class Lane:
                 if ends:
                     raise MalformedResponse(f"{self.backend.name} went on after the end of its stream")
                 deadlines.last = clock()
-                if leading is not None:
-                    leading.open()
+                turn.computed()
                 sink.feed(delta)
                 if delta.end is not None:
                     ends.append(delta.end)
@@ -246,3 +222,11 @@ class Lane:
     def _cap(self, capabilities: Capabilities) -> None:
         most = capabilities.max_concurrency
         self._limit.cap(min(most, self.limits.most or most))
+
+
+def _begins(job: Job, capabilities: Capabilities) -> list[int]:
+    """What a call begins with, as far as others of its run may have to wait for it."""
+    if capabilities.prefix_sharing is not PrefixSharing.LEADER:
+        return []
+    assert job.call is not None
+    return blocks_of(job.call.branch, of=f"{job.run} {job.call.model}")

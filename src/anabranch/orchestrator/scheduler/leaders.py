@@ -1,67 +1,109 @@
-"""Leaders: one call of each fork goes ahead, where siblings would otherwise all compute their common prefix."""
+"""Leaders: of calls that begin alike one goes ahead, where all of them would otherwise compute the same prefix.
+
+A prompt is seen as blocks of text, each named by a hash of all text up to its end; so two prompts have exactly the
+blocks of their common prefix in common, however forks are nested. A block is new, or being computed by a call under
+way, or in the server's cache. A call whose first block that is not in the cache is being computed by another waits
+for that one's first piece; then it looks again. Whoever goes ahead computes all of its blocks that are new.
+
+Only calls of one run wait for each other: others may be queued for long, for reasons of their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from anabranch.orchestrator.backend import PrefixSharing
+from anabranch.orchestrator.branch import Branch
 
-REMEMBERED = 1024
-"""Forks whose prefix is known to be in the server's cache."""
+BLOCK = 128
+"""Characters of a block: about 32 tokens, from which on SGLang, too, holds a call back for a common prefix
+(`IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD`)."""
+REMEMBERED = 65_536
+"""Blocks that are known to be in the server's cache."""
 
 
-class Gate:
-    """Opens at the leader's first piece. `warm` tells whether there was one."""
+class Turn:
+    """A call's turn. Its blocks count as being computed until its first piece, or its end."""
 
-    def __init__(self) -> None:
-        self._moved = asyncio.Event()
-        self.warm = False
+    __slots__ = ("_leaders", "_moved", "blocks")
 
-    def open(self) -> None:
-        """The prefix is in the cache."""
-        self.warm = True
-        self._moved.set()
+    def __init__(self, leaders: Leaders, blocks: Sequence[int]) -> None:
+        self._leaders, self.blocks = leaders, blocks
+        self._moved: asyncio.Event | None = None
 
-    def give_up(self) -> None:
-        """The leader ended without a piece: let another one lead."""
-        self._moved.set()
+    def computed(self) -> None:
+        """A piece is there: the prompt is in the cache. Repeats are ignored."""
+        if self.blocks:
+            self._settle(cached=True)
+
+    def over(self) -> None:
+        """The call has ended; without a piece, another one goes ahead."""
+        if self.blocks:
+            self._settle(cached=False)
+
+    def _settle(self, *, cached: bool) -> None:
+        self._leaders.settle(self, cached=cached)
+        self.blocks = ()
+        if self._moved is not None:
+            self._moved.set()
 
     async def wait(self) -> None:
-        """Wait until the leader has got somewhere, or nowhere."""
+        """Wait until the call has got somewhere, or nowhere."""
+        if self._moved is None:
+            self._moved = asyncio.Event()
         await self._moved.wait()
 
 
 class Leaders:
-    """Who leads which fork."""
+    """Which blocks are in the cache, and which are being computed by whom."""
 
     def __init__(self) -> None:
-        self._gates: OrderedDict[str, Gate] = OrderedDict()
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._computing: dict[int, Turn] = {}
 
     @asynccontextmanager
-    async def turn(self, group: str, sharing: PrefixSharing) -> AsyncIterator[Gate | None]:
-        """Wait for the leader's first piece; whoever leads gets the gate to open at its own."""
-        if sharing is not PrefixSharing.LEADER or not group:
-            yield None
-            return
-        while (gate := self._gates.get(group)) is not None and not gate.warm:
-            await gate.wait()
-            if not gate.warm and self._gates.get(group) is gate:
-                del self._gates[group]
-        if gate is not None:
-            yield None
-            return
-        async with self._leading(group) as own:
-            yield own
-
-    @asynccontextmanager
-    async def _leading(self, group: str) -> AsyncIterator[Gate]:
-        gate = self._gates[group] = Gate()
-        if len(self._gates) > REMEMBERED:
-            self._gates.popitem(last=False)[1].give_up()
+    async def turn(self, blocks: Sequence[int]) -> AsyncIterator[Turn]:
+        """Wait while another call computes what this one begins with."""
+        while (ahead := self._ahead(blocks)) is not None:
+            await ahead.wait()
+        turn = Turn(self, [block for block in blocks if block not in self._cached])
+        self._computing.update(dict.fromkeys(turn.blocks, turn))
         try:
-            yield gate
+            yield turn
         finally:
-            gate.give_up()
+            turn.over()
+
+    def settle(self, turn: Turn, *, cached: bool) -> None:
+        """A turn's blocks are being computed no more."""
+        for block in turn.blocks:
+            if self._computing.get(block) is turn:  # not another's, who came after one of these was forgotten
+                del self._computing[block]
+                if cached:
+                    self._cached[block] = None
+        while len(self._cached) > REMEMBERED:
+            self._cached.popitem(last=False)
+
+    def _ahead(self, blocks: Sequence[int]) -> Turn | None:
+        """The call that is just computing the first block that is not in the cache."""
+        for block in blocks:
+            if block not in self._cached:
+                return self._computing.get(block)
+            self._cached.move_to_end(block)
+        return None
+
+
+def blocks_of(branch: Branch, *, of: str) -> list[int]:
+    """The blocks of a branch, the first one first; `of` names whose they are. What is left over at the end is none."""
+    said = [piece for message in branch.messages for piece in (message.role, _content(message.content))]
+    said += [segment.reasoning + segment.text for segment in branch.segments]
+    text, names, name = "\0".join(said), [], hash(of)
+    for start in range(0, len(text) - BLOCK + 1, BLOCK):
+        name = hash((name, text[start : start + BLOCK]))
+        names.append(name)
+    return names
+
+
+def _content(content: object) -> str:
+    return content if isinstance(content, str) else repr(content)

@@ -74,7 +74,7 @@ SGLANG = Dialect(
         top_logprobs=64,
         labels=True,
         abort=True,
-        prefix_sharing=PrefixSharing.WHEN_IDLE,
+        prefix_sharing=PrefixSharing.LEADER,
         max_concurrency=128,  # from 128 waiting calls on its cache-aware policy turns into first come, first served
         max_stops=32,
     ),

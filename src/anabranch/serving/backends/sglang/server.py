@@ -66,11 +66,10 @@ async def inspect(entry: Connection, connect: Callable[[str], Connection]) -> Se
     info = await workers[0].get("/server_info")
     models = (await workers[0].get("/v1/models"))["data"]
     tokenizer = RemoteTokenizer(workers[0])
-    routed = workers != (entry,)
     return Server(
         workers=workers,
         tokenizer=tokenizer,
-        capabilities=_capabilities(info, models, await tokenizer.fingerprint(), len(workers), routed=routed),
+        capabilities=_capabilities(info, models, await tokenizer.fingerprint(), len(workers)),
         incremental=bool(info.get("incremental_streaming_output")),
         parser=bool(info.get("reasoning_parser")),
         tags=tags_of(info.get("reasoning_parser")),
@@ -103,9 +102,7 @@ async def _behind_router(entry: Connection, connect: Callable[[str], Connection]
     return workers
 
 
-def _capabilities(
-    info: _Fields, models: list[_Fields], vocabulary: str, workers: int, *, routed: bool
-) -> Capabilities:
+def _capabilities(info: _Fields, models: list[_Fields], vocabulary: str, workers: int) -> Capabilities:
     state = (info.get("internal_states") or [{}])[0]
     running = state.get("effective_max_running_requests_per_dp") or info.get("max_running_requests")
     grammars = info.get("grammar_backend") not in (None, "none")
@@ -119,17 +116,9 @@ def _capabilities(
         abort=True,
         priority=bool(info.get("enable_priority_scheduling")),
         cached_tokens=True,
-        prefix_sharing=_sharing(info, routed=routed),
+        prefix_sharing=PrefixSharing.NONE if info.get("disable_radix_cache") else PrefixSharing.LEADER,
         max_concurrency=workers
         * min(MOST_CONCURRENT, (running or MOST_CONCURRENT) * (info.get("dp_size") or 1)),
         context_length=models[0].get("max_model_len"),
         max_stops=MOST_STOPS,
     )
-
-
-def _sharing(info: _Fields, *, routed: bool) -> PrefixSharing:
-    """One server shares cold siblings' prefix by itself. Of several, each would compute it: one goes first there."""
-    if info.get("disable_radix_cache"):
-        return PrefixSharing.NONE
-    several = routed or (info.get("dp_size") or 1) > 1
-    return PrefixSharing.LEADER if several else PrefixSharing.WHEN_IDLE
