@@ -19,6 +19,9 @@ class Strategy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ClassVar[str]
+    honours: ClassVar[frozenset[str]] = frozenset()
+    """What of a chat request it honours beside text, sampling, `max_tokens` and `stop`: any of `tools`, `tool_history`,
+    `logprobs`, `response_format`, `images`, `audio`. With anything else the proxy decodes plainly, and says so."""
 
     prompts: Path | None = Field(
         default=None, description="folder with prompt texts of your own, which go before ours"

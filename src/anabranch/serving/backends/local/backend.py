@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.orchestrator.backend import Call, Capabilities, Delta
 from anabranch.orchestrator.errors import BackendUnavailable, ConfigurationError, ModelNotFound
+from anabranch.serving.backends.endpoint import Endpoint
 from anabranch.serving.backends.local import models
 from anabranch.serving.backends.local.engine import Engine, model_name
 from anabranch.serving.backends.local.settings import Settings
@@ -72,6 +73,11 @@ class LocalBackend:
                 if delta.end is not None:
                     self._deaths = 0
                 yield delta
+
+    async def openai_api(self) -> Endpoint:
+        """Where the engine's OpenAI-compatible API is; starts it. Raises BackendUnavailable."""
+        engine = (await self._running()).engine
+        return Endpoint(url=f"{engine.url}/v1", api_key=engine.key or None)
 
     async def aclose(self) -> None:
         """End the engine. Calls in flight fail with BackendUnavailable. Idempotent."""

@@ -24,6 +24,7 @@ from anabranch.orchestrator.errors import (
     MalformedResponse,
     RequestRejected,
 )
+from anabranch.serving.backends.endpoint import Endpoint
 from anabranch.serving.backends.openai import failures
 from anabranch.serving.backends.openai.address import Address, parse
 from anabranch.serving.backends.openai.dialects import DIALECTS, LLAMACPP, OTHER, Dialect, describe, recognise
@@ -106,6 +107,10 @@ class OpenAIBackend:
         finally:
             # Unless the reply was read to its end this drops the connection, at which servers stop working on it.
             await reply.close()
+
+    async def openai_api(self) -> Endpoint:
+        """The server itself."""
+        return Endpoint(url=self._address.base_url, api_key=self._address.api_key)
 
     async def aclose(self) -> None:
         """Close the client and its connections."""

@@ -24,6 +24,7 @@ from anabranch.orchestrator.errors import (
     InvalidParameter,
     UnsupportedCapability,
 )
+from anabranch.serving.backends.endpoint import Endpoint
 from anabranch.serving.backends.sglang import reply, request
 from anabranch.serving.backends.sglang.connection import Connection
 from anabranch.serving.backends.sglang.mending import Halves, Mender
@@ -92,6 +93,10 @@ class SGLangBackend:
     async def probe(self) -> Capabilities:
         """What the server can do; asks once and remembers. Raises BackendError where it is not reachable."""
         return (await self._known()).capabilities
+
+    async def openai_api(self) -> Endpoint:
+        """Where the server's OpenAI-compatible API is."""
+        return Endpoint(url=f"{self._entry.url}/v1", api_key=self._api_key)
 
     async def aclose(self) -> None:
         """Let go of connections. Idempotent."""

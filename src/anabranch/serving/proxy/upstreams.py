@@ -1,0 +1,122 @@
+"""Upstreams: the model servers behind the proxy, each with its engine and its way through."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+
+from anabranch.orchestrator.orchestrator import Orchestrator
+from anabranch.serving.backends.endpoint import OffersOpenAI
+from anabranch.serving.proxy.errors import ProxyError
+from anabranch.serving.proxy.relay import Relay
+from anabranch.serving.proxy.settings import Settings
+
+CONNECT_S = 10.0
+PROBE_S = 5.0
+
+
+class Upstream:
+    """One model server: the engine for what is run by a strategy, the relay for what passes through."""
+
+    def __init__(self, orchestrator: Orchestrator, session: aiohttp.ClientSession, settings: Settings) -> None:
+        self.orchestrator = orchestrator
+        self._session, self._settings = session, settings
+        self._relay: Relay | None = None
+
+    @property
+    def passes(self) -> bool:
+        """Whether the server has an OpenAI-compatible API of its own."""
+        return isinstance(self.orchestrator.lanes[0].backend, OffersOpenAI)
+
+    async def relay(self) -> Relay:
+        """The way through. Raises UnsupportedCapability where there is none."""
+        backend = self.orchestrator.lanes[0].backend
+        if not isinstance(backend, OffersOpenAI):
+            raise ProxyError(
+                status=501,
+                message=f"{backend.name} has no OpenAI-compatible API: only chat is answered",
+                code="unsupported",
+            )
+        # Asked each time: a server that was started anew has another address.
+        endpoint = await backend.openai_api()
+        if self._relay is None or self._relay.endpoint != endpoint:
+            self._relay = Relay(endpoint, self._session, forward_client_key=self._settings.forward_client_key)
+        return self._relay
+
+    async def models(self) -> dict[str, Any]:
+        """The server's list of models, in OpenAI's form."""
+        if self.passes:
+            return await (await self.relay()).get_json("/models")
+        capabilities = await self.orchestrator.lanes[0].capabilities()
+        listed = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "anabranch"}
+            for name in capabilities.models
+        ]
+        return {"object": "list", "data": listed}
+
+    async def check(self) -> None:
+        """Raise ProxyError or BackendError where it cannot be reached now."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self.models()
+        except TimeoutError:
+            raise ProxyError(status=503, message=f"no list of models within {PROBE_S:g} s") from None
+
+
+class Upstreams:
+    """The proxy's own model server, and those that a request may name. Belongs to one event loop.
+
+    Args:
+        orchestrator: an engine to use for the proxy's own server; it is not closed with these.
+    """
+
+    def __init__(self, settings: Settings, orchestrator: Orchestrator | None) -> None:
+        self._settings, self._given = settings, orchestrator
+        self._stack = AsyncExitStack()
+        self._session: aiohttp.ClientSession | None = None
+        self._known: dict[str | None, Upstream] = {}
+
+    async def open(self) -> None:
+        """Make ready; nothing is asked of a server yet."""
+        self._session = await self._stack.enter_async_context(_session(self._settings.upstream_idle_s))
+        if self._given is not None:
+            self._known[None] = Upstream(self._given, self._session, self._settings)
+        else:
+            await self._add(None, self._settings.backend)
+
+    async def aclose(self) -> None:
+        """Close connections and engines."""
+        await self._stack.aclose()
+
+    async def get(self, url: str | None = None) -> Upstream:
+        """The proxy's own, or the one of this URL. Raises ProxyError where the URL is not on the list."""
+        if url is not None and url not in self._settings.allowed_backends:
+            raise ProxyError(
+                status=403,
+                message="anabranch.backend: this proxy does not go to that address",
+                param="anabranch.backend",
+            )
+        if url not in self._known:
+            await self._add(url, url)
+        return self._known[url]
+
+    async def _add(self, key: str | None, url: str | None) -> None:
+        assert self._session is not None
+        orchestrator = Orchestrator(url, roles=self._settings.roles)
+        await self._stack.enter_async_context(orchestrator)
+        self._known[key] = Upstream(orchestrator, self._session, self._settings)
+
+
+def _session(idle_s: float) -> aiohttp.ClientSession:
+    """Without a limit on connections: `max_inflight` is the one there is."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=idle_s),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=True,
+        read_bufsize=2**18,
+    )
