@@ -18,9 +18,7 @@ def serve(
         str,
         typer.Option("--host", help="Address to listen on; 0.0.0.0 opens it to the network: set keys then."),
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = DEFAULT_PORT,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings and presets.")
     ] = None,
@@ -100,4 +98,6 @@ def serve(
             otel=otel,
             log_format=log_format,
         )
+        where = f"http://{host}:{port}"
+        errors.tell(f"{where}/v1 in front of {settings.server}; runs are shown at {where}/ui")
         raise typer.Exit(run(settings, host=host, port=port, workers=workers))

@@ -20,14 +20,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from anabranch.orchestrator.orchestrator import Orchestrator
 from anabranch.orchestrator.strategy import Strategy
 from anabranch.serving.proxy import chat, responses
-from anabranch.serving.proxy.choice import EXTENSION, HEADER, Choice, build, choose
+from anabranch.serving.proxy.choice import EXTENSION, HEADER, Choice, build, choose, unknown_strategy
 from anabranch.serving.proxy.errors import ProxyError, bad_request, of_exception
 from anabranch.serving.proxy.guard import Guard, send_json
 from anabranch.serving.proxy.models import one_model, with_virtual
 from anabranch.serving.proxy.relay import Passing
 from anabranch.serving.proxy.requests import PLAIN, Observer, RequestInfo
 from anabranch.serving.proxy.runs import Runs
-from anabranch.serving.proxy.settings import Settings
+from anabranch.serving.proxy.settings import SEPARATOR, Settings
 from anabranch.serving.proxy.sse import error_event, send_stream
 from anabranch.serving.proxy.upstreams import Upstream, Upstreams
 
@@ -170,7 +170,17 @@ class Proxy:
         info.model, info.stream = str(body.get("model") or ""), body.get("stream") is True
         choice = choose(body, Headers(scope=scope).get(HEADER), self._settings)
         info.strategy = choice.name
-        return choice, await self._upstreams.get(choice.backend)
+        upstream = await self._upstreams.get(choice.backend)
+        if SEPARATOR in info.model and not choice.altered:
+            await self._refuse_misspelt(info.model, upstream)
+        return choice, upstream
+
+    async def _refuse_misspelt(self, model: str, upstream: Upstream) -> None:
+        """A model of the server's with something behind it that is no strategy is an error worth a list."""
+        bare, _, suffix = model.rpartition(SEPARATOR)
+        names = await upstream.model_names()
+        if bare in names and model not in names:
+            raise unknown_strategy(suffix, self._settings)
 
     async def _through(
         self,

@@ -14,7 +14,7 @@ from anabranch.orchestrator.budget import Budget
 from anabranch.orchestrator.errors import InvalidParameter, UnknownName
 from anabranch.orchestrator.registry import build_strategy
 from anabranch.orchestrator.strategy import Strategy
-from anabranch.serving.proxy.errors import bad_request
+from anabranch.serving.proxy.errors import ProxyError, bad_request
 from anabranch.serving.proxy.requests import PLAIN
 from anabranch.serving.proxy.settings import SEPARATOR, Settings
 
@@ -59,11 +59,8 @@ def choose(body: Mapping[str, Any], header: str | None, settings: Settings) -> C
     extension = _extension(body)
     model, suffix = _split(body.get("model"), settings)
     name = extension.get("strategy") or suffix or header or settings.default_strategy or PLAIN
-    known = [*settings.names(), PLAIN]
-    if name not in known:
-        raise bad_request(
-            str(UnknownName("strategy", str(name), known)), param="strategy", code="unknown_strategy"
-        )
+    if name not in (*settings.names(), PLAIN):
+        raise unknown_strategy(str(name), settings)
     if name == PLAIN and (extension.get("params") or extension.get("budget")):
         raise bad_request(
             f"{EXTENSION}.params and .budget go with a strategy: name one", param=f"{EXTENSION}.strategy"
@@ -77,6 +74,12 @@ def choose(body: Mapping[str, Any], header: str | None, settings: Settings) -> C
         backend=extension.get("backend"),
         altered=EXTENSION in body or suffix is not None,
     )
+
+
+def unknown_strategy(name: str, settings: Settings) -> ProxyError:
+    """A 400 that lists the strategies there are."""
+    known = [*settings.names(), PLAIN]
+    return bad_request(str(UnknownName("strategy", name, known)), param="strategy", code="unknown_strategy")
 
 
 def build(choice: Choice, settings: Settings, *, effort: object = None) -> tuple[Strategy, Budget]:

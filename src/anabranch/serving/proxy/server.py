@@ -10,7 +10,6 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from anabranch.orchestrator.errors import InvalidParameter
-from anabranch.orchestrator.orchestrator import default_backend_url
 from anabranch.serving.proxy.app import create_app
 from anabranch.serving.proxy.requests import Observer
 from anabranch.serving.proxy.settings import Settings, digest
@@ -40,7 +39,7 @@ def serve(settings: Settings, *, host: str, port: int, workers: int = 1, fd: int
     Raises:
         InvalidParameter: several workers cannot share an embedded model.
     """
-    if workers > 1 and (settings.backend or default_backend_url()).startswith("local:"):
+    if workers > 1 and settings.server.startswith("local:"):
         raise InvalidParameter(
             "--workers", "the embedded model is one worker's own; start it as a server, or use one worker"
         )

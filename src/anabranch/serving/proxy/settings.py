@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from anabranch.orchestrator.errors import ConfigurationError, InvalidParameter, UnknownName
+from anabranch.orchestrator.orchestrator import default_backend_url
 from anabranch.orchestrator.registry import build_strategy, strategies
 
 SEPARATOR = "@"
@@ -105,6 +106,11 @@ class Settings(BaseModel):
         if self.default_strategy is not None and self.default_strategy not in self.names():
             raise ValueError(str(UnknownName("strategy", self.default_strategy, self.names())))
         return self
+
+    @property
+    def server(self) -> str:
+        """The URL of the model server."""
+        return self.backend or default_backend_url()
 
     def names(self) -> list[str]:
         """All that a request may name: strategies and presets."""

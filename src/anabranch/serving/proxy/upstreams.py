@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 
+from anabranch.orchestrator.errors import BackendError
 from anabranch.orchestrator.orchestrator import Orchestrator
 from anabranch.serving.backends.endpoint import OffersOpenAI
 from anabranch.serving.proxy.errors import ProxyError
@@ -25,6 +26,7 @@ class Upstream:
         self.orchestrator = orchestrator
         self._session, self._settings = session, settings
         self._relay: Relay | None = None
+        self._names: frozenset[str] | None = None
 
     @property
     def passes(self) -> bool:
@@ -56,6 +58,16 @@ class Upstream:
             for name in capabilities.models
         ]
         return {"object": "list", "data": listed}
+
+    async def model_names(self) -> frozenset[str]:
+        """The names of its models, asked for once; none where it does not tell them now."""
+        if self._names is None:
+            try:
+                listed = (await self.models()).get("data") or []
+            except (ProxyError, BackendError):
+                return frozenset()
+            self._names = frozenset(str(model.get("id")) for model in listed)
+        return self._names
 
     async def check(self) -> None:
         """Raise ProxyError or BackendError where it cannot be reached now."""

@@ -29,7 +29,28 @@ _REQUEST_FIELDS = frozenset(
         "session_params",
     }
 )
-"""Of `Sampling.extra`, what stands beside `sampling_params`; all else goes into it."""
+"""Of `Sampling.extra`, what stands beside `sampling_params`; all else goes into it, but for `_BOOKKEEPING`."""
+_BOOKKEEPING = frozenset(
+    {
+        "continue_final_message",
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "return_cached_tokens_details",
+        "return_meta_info",
+        "rid",
+        "safety_identifier",
+        "separate_reasoning",
+        "service_tier",
+        "store",
+        "stream_reasoning",
+        "user",
+        "verbosity",
+    }
+)
+"""Fields of the OpenAI-compatible API that the native one would refuse: they change nothing in what is written, or are
+what this backend does anyway."""
 _NAMES = {"seed": "sampling_seed"}
 
 
@@ -101,7 +122,7 @@ def _sampling_params(call: Call) -> dict[str, Any]:
     if call.constraint is not None:
         params[call.constraint.kind] = call.constraint.source
     params |= {_NAMES.get(name, name): value for name, value in call.sampling.given().items()}
-    elsewhere = _TEMPLATE_FIELDS | _REQUEST_FIELDS
+    elsewhere = _TEMPLATE_FIELDS | _REQUEST_FIELDS | _BOOKKEEPING
     return params | {name: value for name, value in call.sampling.extra.items() if name not in elsewhere}
 
 
