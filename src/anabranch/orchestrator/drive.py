@@ -160,7 +160,9 @@ class Drive:
         if state.listeners:
             name = self._role.lane.backend.name
             state.publish(
-                events.GenerationStarted(t=record.started_at, id=record.id, backend=name, attempt=attempt)
+                events.GenerationStarted(
+                    t=record.started_at, id=record.id, backend=name, attempt=attempt, model=self._model
+                )
             )
 
     def feed(self, delta: Delta) -> None:
@@ -200,6 +202,7 @@ class Drive:
                     attempt=attempt,
                     error=str(error),
                     delay_s=delay_s,
+                    status_code=error.status_code,
                 )
             )
 

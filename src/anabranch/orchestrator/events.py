@@ -47,12 +47,16 @@ class GenerationQueued:
 
 @dataclass(slots=True, kw_only=True)
 class GenerationStarted:
-    """A generation got its slot and went to the server, as attempt number `attempt` (from 1)."""
+    """A generation got its slot and went to the server, as attempt number `attempt` (from 1).
+
+    `model` is the one that is asked for; empty where the server's default is not known.
+    """
 
     t: float
     id: int
     backend: str
     attempt: int = 1
+    model: str = ""
     type: Literal["generation_started"] = "generation_started"
 
 
@@ -77,6 +81,7 @@ class GenerationRetried:
     attempt: int
     error: str
     delay_s: float
+    status_code: int | None = None
     type: Literal["generation_retried"] = "generation_retried"
 
 

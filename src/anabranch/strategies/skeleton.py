@@ -53,7 +53,8 @@ class Skeleton(Strategy):
 
     What it does when it cannot: with fewer than two points, or a cap that leaves no room for two, it falls back to
     plain decoding and says why. A point that fails is left out, with a warning, and so are those that need it; when
-    all fail, the run does. The caller's cap is divided evenly among the points, and does not count their titles; a
+    all fail, the run does. Of a chat request it honours text alone: with tools, images, log-probabilities or a response
+    format the proxy decodes plainly. The caller's cap is divided evenly among the points, and does not count their titles; a
     stop string of the caller's ends the answer at the point that wrote it.
     """
 
