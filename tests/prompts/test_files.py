@@ -17,19 +17,22 @@ SAMPLES: dict[str, object] = {
     "outline": "1. Sleep\n2. Walk",
     "number": 2,
     "title": "Walk",
+    "first": "Add 2 and 3: 5.",
+    "second": "2 + 3 = 5",
+    "step": "So it is 5.",
     "earlier": [(Point(number=1, title="Sleep"), "Eight hours.")],
 }
 
 
 @pytest.mark.parametrize("name", prompts.names())
 def test_every_file_renders(name: str) -> None:
-    """With a value for each variable, every message has text, the question is in it, and no template syntax is left."""
+    """With a value for each variable, every message has text, the question is in it where it is a variable, and no template syntax is left."""
     prompt = prompts.load(name)
     messages = prompt.render(**{variable: SAMPLES[variable] for variable in prompt.variables})
     texts = [message.text for message in messages]
     assert all(text == text.strip() and text for text in texts)
     whole = "\n".join(texts)
-    assert str(SAMPLES["question"]) in whole
+    assert "question" not in prompt.variables or str(SAMPLES["question"]) in whole
     assert not re.search(r"\{[{%#]|[%#}]\}\}", whole.replace(str(SAMPLES["question"]), ""))
     assert prompt.purpose
     assert prompt.source

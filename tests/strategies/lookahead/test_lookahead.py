@@ -306,13 +306,13 @@ def test_the_depth_rule_follows_what_it_sees() -> None:
     assert poor.depth() == 0
 
 
-def test_bad_parameters_are_named() -> None:
+@pytest.mark.parametrize("params", [{"depth": -1}, {"in_step": True, "verifier": "rating"}])
+def test_bad_parameters_are_named(params: dict[str, object]) -> None:
     """A negative depth, and a synchronous form that compares nothing."""
-    for params in ({"depth": -1}, {"in_step": True, "verifier": "rating"}):
 
-        async def ask(params: dict[str, object] = params) -> None:
-            async with Orchestrator(ScriptedBackend(right)) as orch:
-                await orch.ask("question", strategy="lookahead", params=params)
+    async def ask() -> None:
+        async with Orchestrator(ScriptedBackend(right)) as orch:
+            await orch.ask("question", strategy="lookahead", params=params)
 
-        with pytest.raises(InvalidParameter):
-            run_virtual(ask())
+    with pytest.raises(InvalidParameter):
+        run_virtual(ask())

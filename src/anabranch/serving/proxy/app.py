@@ -224,9 +224,14 @@ class Proxy:
         relay = await upstream.relay()
         try:
             async with asyncio.timeout(self._settings.deadline_s):
-                await relay.serve(passing, send)
+                _note_error(scope, await relay.serve(passing, send))
         except TimeoutError:
-            raise ProxyError(status=504, message=f"no answer within {self._settings.deadline_s:g} s") from None
+            problem = ProxyError(status=504, message=f"no whole answer within {self._settings.deadline_s:g} s")
+            info: RequestInfo = scope["state"]["anabranch"]
+            if not (info.status and info.stream):
+                raise problem from None
+            _note_error(scope, problem)
+            await send({"type": "http.response.body", "body": error_event(problem), "more_body": False})
 
     def _runs(
         self,
@@ -265,9 +270,7 @@ class Proxy:
         def headers() -> Mapping[str, str]:
             return {"x-anabranch-strategy": strategy.name, "x-anabranch-run-id": ",".join(runs.run_ids)}
 
-        problem = await send_stream(send, frames, headers=headers, failed=failed)
-        if problem is not None:
-            scope["state"]["anabranch"].error_code = problem.envelope()["error"].get("code") or "error"
+        _note_error(scope, await send_stream(send, frames, headers=headers, failed=failed))
         _account(scope, runs)
 
     def _within_deadline(self, budget: Any) -> Any:
@@ -310,6 +313,12 @@ def _raw_path(scope: Scope) -> str:
     """The path as it was sent, not decoded."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.partition(b"?")[0].decode("latin-1")
+
+
+def _note_error(scope: Scope, problem: ProxyError | None) -> None:
+    """An error in mid-stream is in no status."""
+    if problem is not None:
+        scope["state"]["anabranch"].error_code = problem.envelope()["error"].get("code") or "error"
 
 
 def _account(scope: Scope, runs: Runs) -> None:

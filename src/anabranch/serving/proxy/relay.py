@@ -11,10 +11,12 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import aiohttp
 from starlette.types import Send
+from yarl import URL
 
 from anabranch.orchestrator.errors import BackendTimeout, BackendUnavailable
 from anabranch.serving.backends._http import error_from_body
@@ -25,7 +27,7 @@ from anabranch.serving.proxy.watching import StreamWatcher, error_at_once, error
 
 log = logging.getLogger(__name__)
 
-_LONGEST_ERROR = 2**20
+_MEBIBYTE = 2**20
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade".split()
 )
@@ -90,19 +92,17 @@ class Relay:
         parsed: dict[str, Any] = json.loads(body)
         return parsed
 
-    async def serve(self, passing: Passing, send: Send) -> None:
-        """Pass a request on, and the reply back.
+    async def serve(self, passing: Passing, send: Send) -> ProxyError | None:
+        """Pass a request on, and the reply back; gives the error that ended a stream in the middle.
 
         Raises:
             ProxyError: it failed before the first byte of the reply.
         """
         async with self._reply(passing) as reply:
             if reply.content_type == "text/event-stream":
-                await self._stream(passing, reply, send)
-            elif passing.checked:
-                await _checked(passing, reply, send)
-            else:
-                await _unchecked(passing, reply, send)
+                return await self._stream(passing, reply, send)
+            await (_checked if passing.checked else _unchecked)(passing, reply, send)
+            return None
 
     @asynccontextmanager
     async def _reply(self, passing: Passing) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -132,18 +132,19 @@ class Relay:
             return await self._send(passing)
 
     async def _send(self, passing: Passing) -> aiohttp.ClientResponse:
+        dropped = _NOT_UPSTREAM | _named_by_connection(passing.headers)
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
             for name, value in passing.headers
-            if name not in _NOT_UPSTREAM and not name.startswith(_OURS)
+            if name not in dropped and not name.startswith(_OURS)
         ]
         if (authorization := self._authorization(passing.headers)) is not None:
             headers.append(("authorization", authorization))
         headers.append(("accept-encoding", "identity"))
         return await self._session.request(
             passing.method,
-            self.endpoint.url + passing.path,
-            data=passing.body or None,
+            URL(self.endpoint.url + passing.path, encoded=True),
+            data=_payload(passing.body),
             headers=headers,
             skip_auto_headers=_SKIP,
             allow_redirects=False,
@@ -163,7 +164,9 @@ class Relay:
             return of_backend(BackendUnavailable(f"{where} is not reachable: {error.os_error}"))
         return of_backend(BackendUnavailable(f"{where} broke the connection off"))
 
-    async def _stream(self, passing: Passing, reply: aiohttp.ClientResponse, send: Send) -> None:
+    async def _stream(
+        self, passing: Passing, reply: aiohttp.ClientResponse, send: Send
+    ) -> ProxyError | None:
         """The events as they come; at a bad end one more, with the error."""
         watcher = StreamWatcher()
         async with aclosing(self._events(reply, watcher)) as events:
@@ -183,6 +186,7 @@ class Relay:
         problem = problem or self._bad_end(passing, watcher)
         last = error_event(problem) if problem is not None and not watcher.failed else b""
         await send({"type": "http.response.body", "body": last, "more_body": False})
+        return problem
 
     async def _events(self, reply: aiohttp.ClientResponse, watcher: StreamWatcher) -> AsyncGenerator[bytes]:
         """Whole events, as many at a time as came together."""
@@ -243,7 +247,7 @@ async def _refusal(reply: aiohttp.ClientResponse) -> ProxyError:
     try:
         async for chunk in reply.content.iter_any():
             body += chunk
-            if len(body) > _LONGEST_ERROR:
+            if len(body) > _MEBIBYTE:
                 break
     except (TimeoutError, aiohttp.ClientError) as error:
         log.debug("an error reply was cut: %r", error)
@@ -256,6 +260,17 @@ async def _refusal(reply: aiohttp.ClientResponse) -> ProxyError:
 
 async def _whole(reply: aiohttp.ClientResponse) -> bytes:
     return await reply.read()
+
+
+def _payload(body: bytes) -> bytes | BytesIO | None:
+    """What aiohttp is given; a long body as a file, which it sends in pieces."""
+    return BytesIO(body) if len(body) > _MEBIBYTE else body or None
+
+
+def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
+    """Further headers that concern this connection only (RFC 9110, section 7.6.1)."""
+    named = [value for name, value in headers if name == b"connection"]
+    return frozenset(each.strip().lower() for value in named for each in value.split(b","))
 
 
 def _back(reply: aiohttp.ClientResponse, passing: Passing) -> RawHeaders:
