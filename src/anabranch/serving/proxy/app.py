@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from anabranch.orchestrator.orchestrator import Orchestrator
 from anabranch.orchestrator.strategy import Strategy
@@ -41,15 +41,19 @@ def create_app(
     orchestrator: Orchestrator | None = None,
     observers: Sequence[Observer] = (),
     routes: Sequence[Route] = (),
-) -> ASGIApp:
-    """The proxy.
+    closing: Sequence[Callable[[], Awaitable[None]]] = (),
+    on_models: Callable[[frozenset[str]], None] = lambda names: None,
+) -> Guard:
+    """The proxy, an ASGI application.
 
     Args:
         orchestrator: the engine to use; else one is opened for `settings.backend`, and closed at the end.
         observers: told of every request and every run.
         routes: further routes: pages, metrics.
+        closing: called at the end, whatever happens.
+        on_models: told the names of the server's models whenever they were asked for.
     """
-    return Proxy(settings or Settings(), orchestrator, observers, routes).app
+    return Proxy(settings or Settings(), orchestrator, observers, routes, closing, on_models).app
 
 
 class Endpoint:
@@ -72,9 +76,11 @@ class Proxy:
         orchestrator: Orchestrator | None,
         observers: Sequence[Observer],
         routes: Sequence[Route],
+        closing: Sequence[Callable[[], Awaitable[None]]],
+        on_models: Callable[[frozenset[str]], None],
     ) -> None:
-        self._settings, self._observers = settings, observers
-        self._upstreams = Upstreams(settings, orchestrator)
+        self._settings, self._observers, self._closing = settings, observers, closing
+        self._upstreams = Upstreams(settings, orchestrator, on_models)
         own = [
             Route(BASE + "/chat/completions", Endpoint(self._chat), methods=["POST"]),
             Route(BASE + "/responses", Endpoint(self._responses), methods=["POST"]),
@@ -93,11 +99,12 @@ class Proxy:
 
     @asynccontextmanager
     async def _lifespan(self, app: object) -> AsyncIterator[None]:
-        await self._upstreams.open()
-        try:
+        async with AsyncExitStack() as stack:
+            for close in self._closing:
+                stack.push_async_callback(close)
+            stack.push_async_callback(self._upstreams.aclose)
+            await self._upstreams.open()
             yield
-        finally:
-            await self._upstreams.aclose()
 
     # Endpoints
 
@@ -171,7 +178,9 @@ class Proxy:
         choice = choose(body, Headers(scope=scope).get(HEADER), self._settings)
         info.strategy = choice.name
         upstream = await self._upstreams.get(choice.backend)
-        if SEPARATOR in info.model and not choice.altered:
+        if not choice.plain:
+            await upstream.model_names()  # so that whoever counts knows them
+        elif SEPARATOR in info.model and not choice.altered:
             await self._refuse_misspelt(info.model, upstream)
         return choice, upstream
 

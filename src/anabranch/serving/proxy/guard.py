@@ -18,7 +18,7 @@ import re
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -248,11 +248,19 @@ async def read_body(receive: Receive, headers: Headers, most: int) -> bytes | No
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str]) -> None:
     """Send a whole reply."""
-    content = json.dumps(body, ensure_ascii=False).encode()
-    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-    raw += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send_body(send, status, json.dumps(body, ensure_ascii=False).encode(), "application/json", headers)
+
+
+async def send_body(
+    send: Send, status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None
+) -> None:
+    """Send a whole reply, of whatever type."""
+    raw = [
+        (name.lower().encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()
+    ]
+    raw += [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": content})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _too_long(most: int) -> ProxyError:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.routing import Route
+from starlette.types import ASGIApp, Scope, Send
 
 from anabranch.orchestrator.errors import InvalidParameter
-from anabranch.serving.proxy.app import create_app
+from anabranch.serving.proxy import access, runs_api
+from anabranch.serving.proxy.app import Endpoint, create_app
+from anabranch.serving.proxy.guard import send_body
+from anabranch.serving.proxy.history import History
+from anabranch.serving.proxy.metrics import Metrics
 from anabranch.serving.proxy.requests import Observer
 from anabranch.serving.proxy.settings import Settings, digest
 
@@ -24,8 +30,29 @@ IDLE_CONNECTION_S = 75
 
 def full_app(settings: Settings) -> ASGIApp:
     """The application with history, metrics, access log, pages; with spans where `settings.otel` says so."""
-    observers: list[Observer] = []
-    return create_app(settings, observers=observers)
+    metrics, history = Metrics(), History(settings.history)
+    observers: list[Observer] = [metrics, history]
+    closing: list[Callable[[], Awaitable[None]]] = []
+    if settings.log_format != "none":
+        access.configure(settings.log_format)
+        observers.append(access.AccessLog())
+    if settings.otel:
+        from anabranch.serving.proxy.tracing import Tracing
+
+        tracing = Tracing()
+        observers.append(tracing)
+        closing.append(tracing.aclose)
+
+    async def told(scope: Scope, send: Send) -> None:
+        body, content_type = metrics.render()
+        await send_body(send, 200, body, content_type)
+
+    pages = [Route("/metrics", Endpoint(told), methods=["GET"]), *runs_api.routes(history)]
+    app = create_app(
+        settings, observers=observers, routes=pages, closing=closing, on_models=metrics.know_models
+    )
+    metrics.follow("queue_length", "Requests that wait for a place.", lambda: app.admission.waiting)
+    return app
 
 
 def worker() -> ASGIApp:

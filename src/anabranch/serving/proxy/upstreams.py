@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -10,6 +11,7 @@ import aiohttp
 
 from anabranch.orchestrator.errors import BackendError
 from anabranch.orchestrator.orchestrator import Orchestrator
+from anabranch.orchestrator.scheduler.retrying import RetryPolicy
 from anabranch.serving.backends.endpoint import OffersOpenAI
 from anabranch.serving.proxy.errors import ProxyError
 from anabranch.serving.proxy.relay import Relay
@@ -17,14 +19,22 @@ from anabranch.serving.proxy.settings import Settings
 
 CONNECT_S = 10.0
 PROBE_S = 5.0
+RETRY = RetryPolicy(overload_attempts=3, longest_wait_s=5.0)
+"""A client waits at the other end, and has retries of its own: a longer `Retry-After` is for it to decide on."""
 
 
 class Upstream:
     """One model server: the engine for what is run by a strategy, the relay for what passes through."""
 
-    def __init__(self, orchestrator: Orchestrator, session: aiohttp.ClientSession, settings: Settings) -> None:
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        session: aiohttp.ClientSession,
+        settings: Settings,
+        on_models: Callable[[frozenset[str]], None],
+    ) -> None:
         self.orchestrator = orchestrator
-        self._session, self._settings = session, settings
+        self._session, self._settings, self._on_models = session, settings, on_models
         self._relay: Relay | None = None
         self._names: frozenset[str] | None = None
 
@@ -51,23 +61,23 @@ class Upstream:
     async def models(self) -> dict[str, Any]:
         """The server's list of models, in OpenAI's form."""
         if self.passes:
-            return await (await self.relay()).get_json("/models")
-        capabilities = await self.orchestrator.lanes[0].capabilities()
-        listed = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "anabranch"}
-            for name in capabilities.models
-        ]
-        return {"object": "list", "data": listed}
+            listed = await (await self.relay()).get_json("/models")
+        else:
+            names = (await self.orchestrator.lanes[0].capabilities()).models
+            data = [{"id": name, "object": "model", "created": 0, "owned_by": "anabranch"} for name in names]
+            listed = {"object": "list", "data": data}
+        self._names = frozenset(str(model.get("id")) for model in listed.get("data") or ())
+        self._on_models(self._names)
+        return listed
 
     async def model_names(self) -> frozenset[str]:
         """The names of its models, asked for once; none where it does not tell them now."""
         if self._names is None:
             try:
-                listed = (await self.models()).get("data") or []
+                await self.models()
             except (ProxyError, BackendError):
                 return frozenset()
-            self._names = frozenset(str(model.get("id")) for model in listed)
-        return self._names
+        return self._names or frozenset()
 
     async def check(self) -> None:
         """Raise ProxyError or BackendError where it cannot be reached now."""
@@ -83,10 +93,16 @@ class Upstreams:
 
     Args:
         orchestrator: an engine to use for the proxy's own server; it is not closed with these.
+        on_models: told the names of a server's models whenever they were asked for.
     """
 
-    def __init__(self, settings: Settings, orchestrator: Orchestrator | None) -> None:
-        self._settings, self._given = settings, orchestrator
+    def __init__(
+        self,
+        settings: Settings,
+        orchestrator: Orchestrator | None,
+        on_models: Callable[[frozenset[str]], None],
+    ) -> None:
+        self._settings, self._given, self._on_models = settings, orchestrator, on_models
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
         self._known: dict[str | None, Upstream] = {}
@@ -95,7 +111,7 @@ class Upstreams:
         """Make ready; nothing is asked of a server yet."""
         self._session = await self._stack.enter_async_context(_session(self._settings.upstream_idle_s))
         if self._given is not None:
-            self._known[None] = Upstream(self._given, self._session, self._settings)
+            self._known[None] = Upstream(self._given, self._session, self._settings, self._on_models)
         else:
             await self._add(None, self._settings.backend)
 
@@ -117,9 +133,9 @@ class Upstreams:
 
     async def _add(self, key: str | None, url: str | None) -> None:
         assert self._session is not None
-        orchestrator = Orchestrator(url, roles=self._settings.roles)
+        orchestrator = Orchestrator(url, roles=self._settings.roles, retry=RETRY)
         await self._stack.enter_async_context(orchestrator)
-        self._known[key] = Upstream(orchestrator, self._session, self._settings)
+        self._known[key] = Upstream(orchestrator, self._session, self._settings, self._on_models)
 
 
 def _session(idle_s: float) -> aiohttp.ClientSession:

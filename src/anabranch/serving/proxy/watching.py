@@ -86,6 +86,8 @@ def error_at_once(head: bytes) -> BackendError | None:
         parsed = _object(text if field in (b"data", b"error") else line)
         if field == b"event":
             continue
+        if line.startswith(_DONE):
+            return _no_events(head)
         if parsed is not None and (field == b"error" or _is_error(parsed)):
             return error_from_object(parsed)
         return None if field in (b"data", b"id", b"retry") else _no_events(head)

@@ -1,0 +1,175 @@
+"""What the proxy costs: CPU time of its process for a request, memory, and the time that it takes to start.
+
+In front of a stub that has every answer ready, under load from a client that costs little; each in a process of its
+own. Beside it, by turns in the same run, stands a bare relay of Starlette and aiohttp, and whatever rivals there are:
+each in its own virtual environment, named on the command line. The least of some repeats counts, since other load
+only adds. It does not measure latency: on a machine with few cores that is mostly the client's and the stub's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import proxy_fan
+import proxy_load
+import proxy_servers
+import uvloop
+from proxy_servers import Contender, Server
+from proxy_stub import MODEL, PACED, PIECES
+from report import Report, finish, parser
+
+LOADS = (1, 16, 64)
+"""Requests in flight."""
+PACED_LOAD = 16
+"""With more, pieces that come one by one pile up and are read together."""
+MANY_PIECES = 5 * PIECES
+BRANCHES = (1, 4, 16)
+BRANCH_TOKENS = 20
+WARM_UP = 20
+LEAST = 10
+QUESTION = [{"role": "user", "content": "What is there to say about rivers that part and meet again?"}]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One kind of request at one load.
+
+    Attributes:
+        paced: the pieces come one by one.
+        branches: of a strategy; None to pass through.
+    """
+
+    inflight: int
+    stream: bool = False
+    pieces: int = PIECES
+    paced: bool = False
+    branches: int | None = None
+
+    def body(self, contender: Contender) -> dict[str, Any]:
+        """The request for a contender."""
+        body = {"model": MODEL, "messages": QUESTION, "max_tokens": self.pieces}
+        body |= {"stream": True} if self.stream else {}
+        body |= {"user": PACED} if self.paced else {}
+        if self.branches is None:
+            return body | dict(contender.plain)
+        assert contender.branches is not None
+        return body | dict(contender.branches(self.branches))
+
+
+@dataclass(kw_only=True)
+class Found:
+    """Figures by contender: milliseconds of CPU for a request, MiB, seconds."""
+
+    cpu_ms: dict[str, dict[Job, float]] = field(default_factory=lambda: defaultdict(dict))
+    start_s: dict[str, float] = field(default_factory=dict)
+    idle: dict[str, float] = field(default_factory=dict)
+    loaded: dict[str, float] = field(default_factory=dict)
+
+    def least(self, name: str, job: Job, cost: float) -> None:
+        """Keep a count if it is less than those before."""
+        self.cpu_ms[name][job] = min(cost, self.cpu_ms[name].get(job, cost))
+
+    def at_all_loads(self, name: str, **job: Any) -> list[float]:
+        """The cost of this kind of request."""
+        return [self.cpu_ms[name][Job(inflight=load, **job)] for load in LOADS]
+
+    def split(self, name: str, load: int, *, paced: bool = False) -> tuple[float, float]:
+        """What a stream costs without its pieces, and what a piece costs."""
+        job = {"inflight": load, "stream": True, "paced": paced}
+        few, many = (self.cpu_ms[name][Job(**job, pieces=pieces)] for pieces in (PIECES, MANY_PIECES))
+        piece = (many - few) / (MANY_PIECES - PIECES)
+        return few - PIECES * piece, piece
+
+
+def jobs(contender: Contender) -> Iterator[Job]:
+    """What is measured of a contender: of rivals, what is enough for a comparison."""
+    for load in LOADS:
+        yield Job(inflight=load)
+        yield Job(inflight=load, stream=True)
+        if not contender.rival:
+            yield Job(inflight=load, stream=True, pieces=MANY_PIECES)
+        if contender.branches is not None:
+            for count in BRANCHES:
+                yield Job(inflight=load, branches=count, pieces=BRANCH_TOKENS)
+    if not contender.rival:
+        for pieces in (PIECES, MANY_PIECES):
+            yield Job(inflight=PACED_LOAD, stream=True, pieces=pieces, paced=True)
+
+
+async def measure(
+    contenders: Sequence[Contender], *, repeats: int = 3, seconds: float = 0.7, starts: int = 3
+) -> Found:
+    """Start all, and measure them by turns: each job of each of them, again and again.
+
+    Args:
+        seconds: CPU time that a count should take.
+        starts: how often ours and the relay are started for the time that it takes.
+    """
+    found = Found()
+    async with AsyncExitStack() as stack:
+        stub = await stack.enter_async_context(proxy_servers.stub())
+        for contender in contenders:
+            for _ in range(1 if contender.rival else starts - 1):
+                await _start_once(contender, stub.port, found)
+        running = [
+            (each, await stack.enter_async_context(proxy_servers.started(each, stub.port)))
+            for each in contenders
+        ]
+        for contender, server in running:
+            await _warm_up(contender, server)
+            found.start_s[server.name] = min(server.start_s, found.start_s.get(server.name, server.start_s))
+            found.idle[server.name] = server.memory()
+        for _ in range(repeats):
+            await _one_round(running, found, seconds)
+        for _, server in running:
+            found.loaded[server.name] = server.memory()
+    return found
+
+
+async def _start_once(contender: Contender, upstream: int, found: Found) -> None:
+    async with proxy_servers.started(contender, upstream) as server:
+        known = found.start_s.get(contender.name, server.start_s)
+        found.start_s[contender.name] = min(server.start_s, known)
+
+
+async def _warm_up(contender: Contender, server: Server) -> None:
+    """A few requests of each kind: what is imported and looked up at first use does not count."""
+    for job in jobs(contender):
+        if job.inflight == 1:
+            await _send(contender, server, job, WARM_UP)
+
+
+async def _one_round(running: Sequence[tuple[Contender, Server]], found: Found, seconds: float) -> None:
+    """All jobs, each of all contenders that have it, one after the other."""
+    whose: dict[Job, list[tuple[Contender, Server]]] = defaultdict(list)
+    for contender, server in running:
+        for job in jobs(contender):
+            whose[job].append((contender, server))
+    for job, having in whose.items():
+        for contender, server in having:
+            guess = found.cpu_ms[server.name].get(job) or await _cost_ms(contender, server, job, LEAST)
+            total = max(round(seconds / max(guess, 0.1) * 1000), 2 * job.inflight, LEAST)
+            found.least(server.name, job, await _cost_ms(contender, server, job, total))
+
+
+async def _cost_ms(contender: Contender, server: Server, job: Job, total: int) -> float:
+    """Milliseconds of the server's CPU time for a request."""
+    before = server.cpu_s()
+    await _send(contender, server, job, total)
+    return (server.cpu_s() - before) / total * 1000
+
+
+async def _send(contender: Contender, server: Server, job: Job, total: int) -> None:
+    content = proxy_load.request(server.port, job.body(contender))
+    try:
+        await proxy_load.send(server.port, content, total=total, inflight=job.inflight)
+    except (proxy_load.BadReply, TimeoutError) as error:
+        raise RuntimeError(f"{server.name}, {job}: {error}") from error
