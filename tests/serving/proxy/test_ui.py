@@ -80,6 +80,23 @@ async def test_a_run_shows_up_and_grows(tab: Tab) -> None:
         assert (await tab.text("#answer-text")).count("word") == 60
 
 
+async def test_bars_grow_between_two_readings(tab: Tab) -> None:
+    """What runs grows with the clock, also while no news comes."""
+    async with watched(points(lambda _: Reply.hanging("some words"))) as proxy:
+        body = chat("scripted@skeleton", stream=True)
+        async with proxy.client.open("/v1/chat/completions", body):
+            await show(tab, proxy)
+            await tab.until(f"document.querySelectorAll({json.dumps(BARS)}).length === 4")
+            await tab.js("window.fetch = () => new Promise(() => {}); 1")
+            line = "document.querySelector('#picture .now').x1.baseVal.value"
+            await tab.until(f"{line} > 0")
+            await tab.js(
+                "new Promise(done => { let moves = 0; let last = null; const look = () => {"
+                f" const x = {line}; moves += x !== last; last = x; moves > 5 ? done() : setTimeout(look, 50); }};"
+                " look(); })"
+            )
+
+
 async def test_each_branch_is_a_bar_and_each_dependency_a_line(tab: Tab) -> None:
     """Forks and joins of a graph of branches are drawn, one bar a branch and one line from each parent."""
 
@@ -332,6 +349,7 @@ async def test_a_client_that_went_away_leaves_a_stopped_run(tab: Tab) -> None:
         body = chat("scripted@skeleton", stream=True)
         async with proxy.client.open("/v1/chat/completions", body) as response:
             await response.content.readany()
+            await until(lambda: proxy.history.runs("", 1)[0].branches == 4)
         await until(lambda: proxy.history.runs("", 1)[0].state == "stopped")
         await show(tab, proxy)
         await tab.until("document.querySelector('#runs .stopped') !== null")

@@ -6,6 +6,7 @@ import { clip, clock, count, harmless, number, oneLine, seconds } from "./words.
 
 const MOST_NOTES = 8;
 const FRAME_MS = 100;
+const BRANCHES_A_FRAME = 100;
 const NEAR_END = 24;
 
 const $ = (id) => document.getElementById(id);
@@ -56,7 +57,9 @@ export class Detail {
     this.#picture.show(this.#run, this.#now(), this.#chosen, width);
     this.#figures();
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (!this.#run.finished && !document.hidden && !still) this.#timer = setTimeout(() => this.#frame(), FRAME_MS);
+    if (this.#run.finished || document.hidden || still) return;
+    const wait = FRAME_MS * Math.max(1, Math.ceil(this.#run.branches.size / BRANCHES_A_FRAME));
+    this.#timer = setTimeout(() => this.#frame(), wait);
   }
 
   #choose(id) {
