@@ -114,6 +114,7 @@ class Run:
         """
         live = LiveGeneration(branch, self._new_record(branch, label or role, role))
         playing = self._role(role)
+        weight = priority_of_node.get() if priority is None else priority
         call = Call(
             rid=uuid.uuid4().hex,
             branch=branch,
@@ -125,9 +126,8 @@ class Run:
             labels=tuple(labels),
             affinity=self.state.run_id,
             group=self._group(branch, role),
+            priority=round(weight),
         )
-        weight = priority_of_node.get() if priority is None else priority
-        call = replace(call, priority=round(weight))
         drive = Drive(self.state, playing, live, call, priority=weight, peers=self._in_flight)
         self._start(drive, max_tokens)
         return live

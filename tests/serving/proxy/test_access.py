@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from anabranch.orchestrator.errors import BackendUnavailable, RequestRejected
-from anabranch.serving.proxy import access
-from anabranch.serving.proxy.access import AccessLog, configure
+from anabranch.serving.proxy.observers import access
+from anabranch.serving.proxy.observers.access import AccessLog, configure
 from anabranch.serving.proxy.settings import digest
 from anabranch.testing import Reply, ScriptedBackend
 from observed import QUESTION, passed_through, serve, skeleton

@@ -26,9 +26,9 @@ from anabranch.orchestrator.events import (
 )
 from anabranch.orchestrator.run import KNOWN_ROLES
 from anabranch.orchestrator.trace import read_trace
-from anabranch.serving.proxy import recording
-from anabranch.serving.proxy.history import History
-from anabranch.serving.proxy.recording import Recording
+from anabranch.serving.proxy.pages import recording
+from anabranch.serving.proxy.pages.history import History
+from anabranch.serving.proxy.pages.recording import Recording
 from anabranch.serving.proxy.requests import RequestInfo
 from anabranch.testing import Reply
 from proxy_server import QUESTION, chat

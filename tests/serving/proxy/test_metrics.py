@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from anabranch import Budget, Run
 from anabranch.orchestrator.errors import BackendOverloaded, BackendUnavailable, RequestRejected
-from anabranch.serving.proxy import counting
-from anabranch.serving.proxy.metrics import Metrics, forget_dead_workers
+from anabranch.serving.proxy.observers import counting
+from anabranch.serving.proxy.observers.metrics import Metrics, forget_dead_workers
 from anabranch.testing import Reply, ScriptedBackend
 from engine import Do
 from observed import passed_through, serve, skeleton
@@ -311,7 +311,7 @@ async def test_behind_a_real_proxy(upstream: Upstream) -> None:
 
 WORKER = """
     import sys
-    from anabranch.serving.proxy.metrics import Metrics
+    from anabranch.serving.proxy.observers.metrics import Metrics
     from anabranch.serving.proxy.requests import RequestInfo
 
     metrics = Metrics()

@@ -21,8 +21,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from anabranch import Budget, Orchestrator
 from anabranch.orchestrator.errors import BackendOverloaded, InvalidParameter, RequestRejected
-from anabranch.serving.proxy.spans import plain
-from anabranch.serving.proxy.tracing import CONTENT, Tracing
+from anabranch.serving.proxy.observers.spans import plain
+from anabranch.serving.proxy.observers.tracing import CONTENT, Tracing
 from anabranch.testing import Reply, ScriptedBackend, run_virtual
 from observed import QUESTION, passed_through, serve, skeleton
 from proxy_server import serving
@@ -451,7 +451,7 @@ def test_without_the_extra() -> None:
     script = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "from anabranch.orchestrator.errors import MissingExtra\n"
-        "try:\n    import anabranch.serving.proxy.tracing\n"
+        "try:\n    import anabranch.serving.proxy.observers.tracing\n"
         "except MissingExtra as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -464,7 +464,7 @@ def test_a_provider_of_the_process_is_used() -> None:
         "from opentelemetry import trace\n"
         "from opentelemetry.sdk.trace import TracerProvider\n"
         "trace.set_tracer_provider(TracerProvider())\n"
-        "from anabranch.serving.proxy.tracing import Tracing\n"
+        "from anabranch.serving.proxy.observers.tracing import Tracing\n"
         "import threading; Tracing(); print(threading.active_count())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +28,9 @@ class OffersOpenAI(Protocol):
     async def openai_api(self) -> Endpoint:
         """Where it is. Raises BackendError where the server cannot be started or found."""
         ...
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for this address."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)

@@ -91,6 +91,7 @@ class Proxy:
             Route("/health", Endpoint(_health), methods=["GET"]),
             Route("/ready", Endpoint(self._ready), methods=["GET"]),
             Route("/version", Endpoint(_version), methods=["GET"]),
+            Route("/openapi.json", Endpoint(_openapi), methods=["GET"]),
             *routes,
             Route(BASE + "/{path:path}", Endpoint(self._pass), methods=None),
         ]
@@ -345,6 +346,12 @@ async def _version(scope: Scope, send: Send) -> None:
     from anabranch import __version__
 
     await send_json(send, 200, {"name": "anabranch", "version": __version__}, {})
+
+
+async def _openapi(scope: Scope, send: Send) -> None:
+    from anabranch.serving.proxy.openapi import document
+
+    await send_json(send, 200, document(), {})
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:

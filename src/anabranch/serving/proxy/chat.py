@@ -33,6 +33,8 @@ _SAMPLING = (
     "presence_penalty",
     "repetition_penalty",
 )
+_NOT_FOR_BRANCHES = frozenset((EXTENSION, "rid", "request_id"))
+"""Ours; and ids of a call, which the engine gives each of its own: with one for all, all would be aborted with the first."""
 _FINISH = {"budget": "length", "deadline": "length", "cancelled": "stop"}
 """What OpenAI's clients know, for what only the engine does."""
 
@@ -94,7 +96,9 @@ class ChatRequest(BaseModel):
 
     def sampling(self) -> Sampling:
         """How tokens are to be drawn in every branch, unknown keys included."""
-        extra = {name: value for name, value in (self.model_extra or {}).items() if name != EXTENSION}
+        extra = {
+            name: value for name, value in (self.model_extra or {}).items() if name not in _NOT_FOR_BRANCHES
+        }
         return Sampling(**{name: getattr(self, name) for name in _SAMPLING}, extra=extra)
 
     def arguments(self, strategy: Strategy, budget: Budget, model: str | None) -> AskArguments:

@@ -16,13 +16,12 @@ import json
 import logging
 import re
 import time
-import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from secrets import token_hex
 from typing import Any
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,6 +36,8 @@ GONE = 499
 """Status in the log of a request whose client went away."""
 _OPEN = ("/health", "/ready", "/version", "/metrics", "/openapi.json", "/ui")
 """Paths that want no key and no place."""
+_OWN = "/v1/anabranch/"
+"""Below it are the proxy's own pages, which are to be had when it is full, too."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -52,6 +53,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["app"] = self  # With it Starlette raises its 405s, which then get the envelope.
         reply = Reply(scope, send)
         for observer in self._observers:
             observer.request_began(reply.info)
@@ -74,7 +76,7 @@ class Guard:
             await self._app(scope, receive, reply.send)
             return
         reply.info.owner = self._authenticated(reply.headers)
-        async with self.admission.place():
+        async with nullcontext() if path.startswith(_OWN) else self.admission:
             body = await read_body(receive, reply.headers, self._settings.max_body)
             if body is None:
                 reply.info.status = GONE
@@ -111,12 +113,12 @@ class Guard:
         finally:
             watcher.cancel()
 
-    def _authenticated(self, headers: Headers) -> str:
+    def _authenticated(self, headers: Mapping[bytes, bytes]) -> str:
         """The digest of the key that came with a request. Raises ProxyError where it is none of ours."""
         keys = self._settings.api_keys
         if not keys:
             return ""
-        scheme, _, key = headers.get("authorization", "").partition(" ")
+        scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         given = digest(key.strip()) if scheme.lower() == "bearer" else ""
         # All are compared, and each in constant time, so that time tells nothing about them.
         known = [hmac.compare_digest(given, each) for each in keys]
@@ -146,13 +148,13 @@ class Reply:
     """The reply to a request as it goes out: notes status and time, and puts the request id on it."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
-        self.headers = Headers(scope=scope)
-        given = self.headers.get("x-request-id", "")
+        self.headers: Mapping[bytes, bytes] = dict(reversed(scope["headers"]))
+        given = self.headers.get(b"x-request-id", b"").decode("latin-1")
         self.info = RequestInfo(
-            request_id=given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}",
+            request_id=given if _REQUEST_ID.fullmatch(given) else f"req_{token_hex(16)}",
             method=scope["method"],
             path=scope["path"],
-            traceparent=self.headers.get("traceparent", ""),
+            traceparent=self.headers.get(b"traceparent", b"").decode("latin-1"),
             started_at=time.time(),
         )
         self.began = time.perf_counter()
@@ -165,9 +167,9 @@ class Reply:
         if message["type"] == "http.response.start":
             self.info.status = message["status"]
             self.info.first_byte_s = time.perf_counter() - self.began
-            named = (b"x-request-id", self.info.request_id.encode())
-            others = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
-            message = {**message, "headers": [*others, named]}
+            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
+            headers.append((b"x-request-id", self.info.request_id.encode()))
+            message = {**message, "headers": headers}
         elif not message.get("more_body", False):
             self.complete = True
         await self._send(message)
@@ -186,17 +188,16 @@ class Admission:
         """Requests that wait for a place."""
         return len(self._waiting)
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def __aenter__(self) -> None:
         """Wait for a place, and hold it for the length of a block. Raises ProxyError where too many wait already."""
         if self.taken < self._most:
             self.taken += 1
         else:
             await self._wait()
-        try:
-            yield
-        finally:
-            self._hand_on()
+
+    async def __aexit__(self, *error: object) -> None:
+        """Hand it on."""
+        self._hand_on()
 
     async def _wait(self) -> None:
         if len(self._waiting) >= self._most_waiting:
@@ -227,9 +228,9 @@ class Admission:
         self.taken -= 1
 
 
-async def read_body(receive: Receive, headers: Headers, most: int) -> bytes | None:
+async def read_body(receive: Receive, headers: Mapping[bytes, bytes], most: int) -> bytes | None:
     """The whole body; None when the client went away before its end. Raises ProxyError where it is too long."""
-    declared = headers.get("content-length", "")
+    declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared) > most:
         raise _too_long(most)
     pieces, length = [], 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from starlette.types import Send
@@ -20,7 +20,7 @@ from yarl import URL
 
 from anabranch.orchestrator.errors import BackendTimeout, BackendUnavailable
 from anabranch.serving.backends._http import error_from_body
-from anabranch.serving.backends.endpoint import Endpoint
+from anabranch.serving.backends.endpoint import Endpoint, proxy_for
 from anabranch.serving.proxy.errors import ProxyError, of_backend, well_formed
 from anabranch.serving.proxy.sse import error_event
 from anabranch.serving.proxy.watching import StreamWatcher, error_at_once, error_in_body, only_comments
@@ -36,10 +36,12 @@ _NOT_UPSTREAM = _HOP_BY_HOP | frozenset(
 )
 _NOT_BACK = _HOP_BY_HOP | frozenset(b"date server set-cookie".split())
 _OURS = b"x-anabranch-"
-_SKIP = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+_AUTOMATIC = frozenset({"accept", "user-agent", "content-type"})
+"""What aiohttp adds unless it is told not to."""
 _LISTS = {"/chat/completions": "choices", "/completions": "choices", "/embeddings": "data"}
 """What a successful reply to these must have something of."""
 
+T = TypeVar("T")
 RawHeaders = list[tuple[bytes, bytes]]
 
 
@@ -83,13 +85,13 @@ class Relay:
     ) -> None:
         self.endpoint, self._session = endpoint, session
         self._forward_client_key = forward_client_key
+        # Not left to aiohttp's `trust_env`, which also reads ~/.netrc at each request, in a thread, and sends what it finds.
+        self._proxy = proxy_for(endpoint.url)
 
     async def get_json(self, path: str) -> dict[str, Any]:
         """A small JSON object of the server's. Raises ProxyError."""
         passing = Passing(method="GET", path=path, headers=[], body=b"")
-        async with self._reply(passing) as reply:
-            body = await _whole(reply)
-        parsed: dict[str, Any] = json.loads(body)
+        parsed: dict[str, Any] = json.loads(await self._with_reply(passing, _whole))
         return parsed
 
     async def serve(self, passing: Passing, send: Send) -> ProxyError | None:
@@ -98,15 +100,17 @@ class Relay:
         Raises:
             ProxyError: it failed before the first byte of the reply.
         """
-        async with self._reply(passing) as reply:
+
+        async def hand_back(reply: aiohttp.ClientResponse) -> ProxyError | None:
             if reply.content_type == "text/event-stream":
                 return await self._stream(passing, reply, send)
             await (_checked if passing.checked else _unchecked)(passing, reply, send)
             return None
 
-    @asynccontextmanager
-    async def _reply(self, passing: Passing) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The reply, once its status is known to be a good one."""
+        return await self._with_reply(passing, hand_back)
+
+    async def _with_reply(self, passing: Passing, read: Callable[[aiohttp.ClientResponse], Awaitable[T]]) -> T:
+        """Read the reply, once its status is known to be a good one."""
         try:
             reply = await self._ask(passing)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -114,7 +118,7 @@ class Relay:
         try:
             if reply.status >= 400:
                 raise await _refusal(reply)
-            yield reply
+            return await read(reply)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._failure(error) from error
         finally:
@@ -141,13 +145,15 @@ class Relay:
         if (authorization := self._authorization(passing.headers)) is not None:
             headers.append(("authorization", authorization))
         headers.append(("accept-encoding", "identity"))
+        missing = _AUTOMATIC.difference(name for name, _ in headers)
         return await self._session.request(
             passing.method,
             URL(self.endpoint.url + passing.path, encoded=True),
             data=_payload(passing.body),
             headers=headers,
-            skip_auto_headers=_SKIP,
+            skip_auto_headers=missing or None,
             allow_redirects=False,
+            proxy=self._proxy,
         )
 
     def _authorization(self, headers: RawHeaders) -> str | None:
@@ -164,9 +170,7 @@ class Relay:
             return of_backend(BackendUnavailable(f"{where} is not reachable: {error.os_error}"))
         return of_backend(BackendUnavailable(f"{where} broke the connection off"))
 
-    async def _stream(
-        self, passing: Passing, reply: aiohttp.ClientResponse, send: Send
-    ) -> ProxyError | None:
+    async def _stream(self, passing: Passing, reply: aiohttp.ClientResponse, send: Send) -> ProxyError | None:
         """The events as they come; at a bad end one more, with the error."""
         watcher = StreamWatcher()
         async with aclosing(self._events(reply, watcher)) as events:

@@ -193,7 +193,7 @@ class Responses:
             "incomplete_details": None if answer.complete else {"reason": "max_output_tokens"},
             "usage": {
                 "input_tokens": usage.prompt,
-                "input_tokens_details": {"cached_tokens": usage.cached},
+                "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
                 "output_tokens": usage.completion,
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage.prompt + usage.completion,

@@ -35,21 +35,24 @@ class Upstream:
     ) -> None:
         self.orchestrator = orchestrator
         self._session, self._settings, self._on_models = session, settings, on_models
+        backend = orchestrator.lanes[0].backend
+        # Asked once: isinstance of a protocol looks at every attribute.
+        self._passing = backend if isinstance(backend, OffersOpenAI) else None
         self._relay: Relay | None = None
         self._names: frozenset[str] | None = None
 
     @property
     def passes(self) -> bool:
         """Whether the server has an OpenAI-compatible API of its own."""
-        return isinstance(self.orchestrator.lanes[0].backend, OffersOpenAI)
+        return self._passing is not None
 
     async def relay(self) -> Relay:
         """The way through. Raises UnsupportedCapability where there is none."""
-        backend = self.orchestrator.lanes[0].backend
-        if not isinstance(backend, OffersOpenAI):
+        backend = self._passing
+        if backend is None:
             raise ProxyError(
                 status=501,
-                message=f"{backend.name} has no OpenAI-compatible API: only chat is answered",
+                message=f"{self.orchestrator.lanes[0].backend.name} has no OpenAI-compatible API: only chat is answered",
                 code="unsupported",
             )
         # Asked each time: a server that was started anew has another address.
@@ -145,6 +148,5 @@ def _session(idle_s: float) -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=idle_s),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=True,
         read_bufsize=2**18,
     )

@@ -9,13 +9,12 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from anabranch.orchestrator.errors import BackendError, BackendUnavailable, MalformedResponse
 from anabranch.serving.backends._http import error_from_body, why_not_reached
+from anabranch.serving.backends.endpoint import proxy_for
 
 CONNECT_S = 10.0
 """Longest wait for a connection, in seconds."""
@@ -88,7 +87,7 @@ class Connection:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
                 headers=self._headers,
-                proxy=_proxy(self.url),
+                proxy=proxy_for(self.url),
                 json_serialize=_compact,
             )
         return self._session
@@ -121,9 +120,3 @@ async def _json(response: aiohttp.ClientResponse) -> Any:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for this address, looked up once."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)

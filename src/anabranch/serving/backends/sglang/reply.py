@@ -47,7 +47,7 @@ class Unroller:
 
     def _piece(self, payload: bytes) -> Piece:
         try:
-            chunk = json.loads(payload)
+            chunk = json.loads(payload.decode())  # bytes would have their encoding guessed
             if "error" in chunk:
                 raise error_from_object(chunk)
             return self._news(chunk["text"], chunk["output_ids"], chunk["meta_info"])
@@ -213,6 +213,8 @@ def label_logprobs(labels: Sequence[str], answer: Any) -> tuple[Mapping[str, flo
 
 def _token_logprobs(written: Sequence[Any], tops: Sequence[Any]) -> tuple[TokenLogprob, ...]:
     """SGLang gives `[logprob, id, text]` for each token written, and a list of them for its alternatives."""
+    if not written:
+        return ()
     padded = [*tops, *[None] * (len(written) - len(tops))]
     return tuple(
         TokenLogprob(

@@ -20,8 +20,8 @@ from anabranch.orchestrator.events import (
     RunFinished,
     RunStarted,
 )
-from anabranch.serving.proxy.routes import OTHER
-from anabranch.serving.proxy.series import Series
+from anabranch.serving.proxy.observers.routes import OTHER
+from anabranch.serving.proxy.observers.series import Series
 
 _OUTCOMES = frozenset(get_args(FinishReason))
 _STOPPED = ("cancelled", "budget", "deadline")

@@ -23,10 +23,10 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from prometheus_client.registry import Collector
 from prometheus_client.values import ValueClass
 
-from anabranch.serving.proxy.counting import CountedRun, Watch
+from anabranch.serving.proxy.observers.counting import CountedRun, Watch
+from anabranch.serving.proxy.observers.routes import OTHER, route_of
+from anabranch.serving.proxy.observers.series import Series
 from anabranch.serving.proxy.requests import RequestInfo, RunListener
-from anabranch.serving.proxy.routes import OTHER, route_of
-from anabranch.serving.proxy.series import Series
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _GONE = 499

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from anabranch.serving.proxy.recording import Recording
+from anabranch.serving.proxy.pages.recording import Recording
 from anabranch.serving.proxy.requests import RequestInfo, RunListener
 
 

@@ -32,7 +32,7 @@ Format = Literal["json", "text", "none"]
 LONGEST = 256
 """Characters that are kept of what a client sent."""
 _OWNER = 8
-_QUIET = ("/health", "/ready", "/metrics", "/version")
+_QUIET = ("/health", "/ready", "/metrics", "/version", "/ui", "/v1/anabranch/")
 
 
 def configure(format: Format = "json", level: str | int = logging.INFO) -> None:
@@ -168,7 +168,7 @@ class _TextFormatter(logging.Formatter):
 def _level(request: RequestInfo) -> int:
     if request.status >= 500 or (request.error_code and request.status < 400):
         return logging.WARNING
-    return logging.DEBUG if request.path in _QUIET else logging.INFO
+    return logging.DEBUG if request.path.startswith(_QUIET) else logging.INFO
 
 
 def _ms(seconds: float | None) -> float | None:

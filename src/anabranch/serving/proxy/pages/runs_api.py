@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from anabranch.orchestrator.events import to_dict, to_json
 from anabranch.serving.proxy.errors import ProxyError, bad_request
-from anabranch.serving.proxy.history import History
-from anabranch.serving.proxy.recording import Recording
+from anabranch.serving.proxy.pages.history import History
+from anabranch.serving.proxy.pages.recording import Recording
 
 BASE = "/v1/anabranch"
 USUAL_LIMIT, MOST_LISTED = 50, 1_000

@@ -30,8 +30,8 @@ import threading
 from typing import Any
 
 from anabranch.orchestrator.errors import MissingExtra
+from anabranch.serving.proxy.observers.routes import OTHER, route_of
 from anabranch.serving.proxy.requests import RequestInfo, RunListener
-from anabranch.serving.proxy.routes import OTHER, route_of
 
 try:
     from opentelemetry.context import Context, get_current
@@ -39,8 +39,8 @@ try:
     from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider, set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    from anabranch.serving.proxy.exporting import own_provider, provider_of_process
-    from anabranch.serving.proxy.spans import RunSpans
+    from anabranch.serving.proxy.observers.exporting import own_provider, provider_of_process
+    from anabranch.serving.proxy.observers.spans import RunSpans
 except ImportError as error:
     raise MissingExtra("tracing", "otel") from error
 
