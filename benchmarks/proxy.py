@@ -9,7 +9,7 @@ only adds. It does not measure latency: on a machine with few cores that is most
 from __future__ import annotations
 
 import argparse
-import time
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -22,8 +22,8 @@ import proxy_fan
 import proxy_load
 import proxy_servers
 import uvloop
-from proxy_servers import Contender, Server
-from proxy_stub import MODEL, PACED, PIECES
+from proxy_servers import OURS, RELAY, Contender, Server
+from proxy_stub import MODEL, PACED, PAUSE_S, PIECES
 from report import Report, finish, parser
 
 LOADS = (1, 16, 64)
@@ -32,6 +32,8 @@ PACED_LOAD = 16
 """With more, pieces that come one by one pile up and are read together."""
 MANY_PIECES = 5 * PIECES
 BRANCHES = (1, 4, 16)
+FEW = 4
+"""Branches of the run whose tokens come one by one."""
 BRANCH_TOKENS = 20
 WARM_UP = 20
 LEAST = 10
@@ -57,7 +59,7 @@ class Job:
         """The request for a contender."""
         body = {"model": MODEL, "messages": QUESTION, "max_tokens": self.pieces}
         body |= {"stream": True} if self.stream else {}
-        body |= {"user": PACED} if self.paced else {}
+        body |= {PACED: True} if self.paced else {}
         if self.branches is None:
             return body | dict(contender.plain)
         assert contender.branches is not None
@@ -83,23 +85,29 @@ class Found:
 
     def split(self, name: str, load: int, *, paced: bool = False) -> tuple[float, float]:
         """What a stream costs without its pieces, and what a piece costs."""
-        job = {"inflight": load, "stream": True, "paced": paced}
-        few, many = (self.cpu_ms[name][Job(**job, pieces=pieces)] for pieces in (PIECES, MANY_PIECES))
+        few, many = (
+            self.cpu_ms[name][Job(inflight=load, stream=True, paced=paced, pieces=pieces)]
+            for pieces in (PIECES, MANY_PIECES)
+        )
         piece = (many - few) / (MANY_PIECES - PIECES)
         return few - PIECES * piece, piece
 
 
 def jobs(contender: Contender) -> Iterator[Job]:
     """What is measured of a contender: of rivals, what is enough for a comparison."""
+    ours = contender.passes and not contender.rival
     for load in LOADS:
-        yield Job(inflight=load)
-        yield Job(inflight=load, stream=True)
-        if not contender.rival:
+        if contender.passes:
+            yield Job(inflight=load)
+            yield Job(inflight=load, stream=True)
+        if ours:
             yield Job(inflight=load, stream=True, pieces=MANY_PIECES)
         if contender.branches is not None:
             for count in BRANCHES:
                 yield Job(inflight=load, branches=count, pieces=BRANCH_TOKENS)
-    if not contender.rival:
+    if contender.branches is not None and not contender.rival:
+        yield Job(inflight=PACED_LOAD, branches=FEW, pieces=BRANCH_TOKENS, paced=True)
+    if ours:
         for pieces in (PIECES, MANY_PIECES):
             yield Job(inflight=PACED_LOAD, stream=True, pieces=pieces, paced=True)
 
@@ -173,3 +181,120 @@ async def _send(contender: Contender, server: Server, job: Job, total: int) -> N
         await proxy_load.send(server.port, content, total=total, inflight=job.inflight)
     except (proxy_load.BadReply, TimeoutError) as error:
         raise RuntimeError(f"{server.name}, {job}: {error}") from error
+
+
+def costs(found: Found, contenders: Sequence[Contender], *, stream: bool) -> Report:
+    """What passing on costs, beside the bare relay."""
+    kind = f"streamed, {PIECES} pieces at once" if stream else "whole reply"
+    report = Report(
+        title=f"CPU time for a plain request, {kind}, ms",
+        columns=("proxy", *(f"{load} in flight" for load in LOADS), "over the relay, at most"),
+    )
+    yardstick = found.at_all_loads(RELAY, stream=stream)
+    for name in (each.name for each in contenders):
+        at_loads = found.at_all_loads(name, stream=stream)
+        over = max(cost / bare for cost, bare in zip(at_loads, yardstick, strict=True))
+        report.row(name, *at_loads, over)
+        if name == OURS and not stream:
+            report.target("ms for a plain request, at any load", max(at_loads), 0.8)
+        if name == OURS:
+            report.target(f"over the bare relay, {kind}, at any load", over, 1.5)
+    return report
+
+
+def pieces(found: Found, contenders: Sequence[Contender]) -> Report:
+    """What a stream costs by itself, and each piece of it."""
+    report = Report(
+        title="CPU time for a streamed plain request, by its pieces",
+        columns=("proxy", "pieces come", "in flight", "without pieces, ms", "a piece, µs"),
+        numbers_from=2,
+    )
+    for name in (each.name for each in contenders if not each.rival):
+        for load in LOADS:
+            base, piece = found.split(name, load)
+            report.row(name, "at once", load, base, piece * 1000)
+        base, piece = found.split(name, PACED_LOAD, paced=True)
+        report.row(name, f"every {PAUSE_S * 1000:g} ms", PACED_LOAD, base, piece * 1000)
+    each_load = [found.split(OURS, load) for load in LOADS]
+    report.target("ms for a stream without its pieces, at any load", max(base for base, _ in each_load), 1.2)
+    report.target(
+        "ms for a piece that comes with others, at any load", max(piece for _, piece in each_load), 0.03
+    )
+    return report
+
+
+def strategies(found: Found, contenders: Sequence[Contender]) -> Report:
+    """What a strategy of N branches costs."""
+    report = Report(
+        title=f"CPU time for a request with N branches of {BRANCH_TOKENS} tokens each, ms",
+        columns=("proxy", "tokens come", "N", *(f"{load} in flight" for load in LOADS), "target"),
+        numbers_from=2,
+    )
+    for contender in (each for each in contenders if each.branches is not None):
+        for count in BRANCHES:
+            at_loads = found.at_all_loads(contender.name, branches=count, pieces=BRANCH_TOKENS)
+            at_most = math.nan if contender.rival else 0.5 * count + 1
+            report.row(contender.name, "at once", count, *at_loads, at_most)
+            if not contender.rival:
+                report.target(f"ms, {contender.name}, N = {count}", max(at_loads), at_most)
+        if not contender.rival:
+            job = Job(inflight=PACED_LOAD, branches=FEW, pieces=BRANCH_TOKENS, paced=True)
+            paced = [found.cpu_ms[contender.name][job] if load == PACED_LOAD else math.nan for load in LOADS]
+            report.row(contender.name, f"every {PAUSE_S * 1000:g} ms", FEW, *paced, math.nan)
+    return report
+
+
+def resources(found: Found, contenders: Sequence[Contender]) -> Report:
+    """Memory and start."""
+    report = Report(
+        title="Memory of the process, MiB, and time from its start to its first answer, s",
+        columns=("proxy", "idle", "after the load", "start"),
+    )
+    for name in (each.name for each in contenders):
+        report.row(name, found.idle[name], found.loaded[name], found.start_s[name])
+    report.target("MiB, idle, after a few requests of each kind", found.idle[OURS], 100)
+    report.target("s from the start to the first answer", found.start_s[OURS], 1.5)
+    return report
+
+
+def reports(found: Found, contenders: Sequence[Contender]) -> list[Report]:
+    """All tables."""
+    passing = [each for each in contenders if each.passes]
+    return [
+        costs(found, passing, stream=False),
+        costs(found, passing, stream=True),
+        pieces(found, passing),
+        strategies(found, contenders),
+        resources(found, contenders),
+    ]
+
+
+def contenders_of(chosen: argparse.Namespace, folder: Path, python_path: str) -> list[Contender]:
+    """The relay, ours in front of both APIs, and the rivals that were named."""
+    contenders = [
+        proxy_servers.relay(),
+        proxy_servers.anabranch("sglang", python_path),
+        proxy_servers.anabranch("openai", python_path),
+    ]
+    if chosen.litellm:
+        contenders.append(proxy_servers.litellm(chosen.litellm, folder))
+    named = ((proxy_servers.its_hub, chosen.its_hub), (proxy_servers.optillm, chosen.optillm))
+    return contenders + [make(venv) for make, venv in named if venv]
+
+
+def main() -> None:
+    """The command."""
+    options = parser(__doc__)
+    for rival in ("litellm", "its-hub", "optillm"):
+        options.add_argument(f"--{rival}", type=Path, metavar="VENV", help="a virtual environment that has it")
+    options.add_argument("--repeats", type=int, default=3, help="the least of so many counts")
+    options.add_argument("--seconds", type=float, default=0.7, help="CPU time that a count should take")
+    chosen = options.parse_args()
+    with proxy_fan.installed() as python_path, TemporaryDirectory(prefix="anabranch-proxies-") as folder:
+        contenders = contenders_of(chosen, Path(folder), python_path)
+        found = uvloop.run(measure(contenders, repeats=chosen.repeats, seconds=chosen.seconds))
+    finish(reports(found, contenders), chosen)
+
+
+if __name__ == "__main__":
+    main()

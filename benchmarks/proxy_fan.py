@@ -24,9 +24,7 @@ class Fan(Strategy):
 
     async def __call__(self, run: Run) -> None:
         """Answer `run.question`."""
-        first, *others = [
-            run.generate(run.question, max_tokens=self.tokens) for _ in range(self.branches)
-        ]
+        first, *others = [run.generate(run.question, max_tokens=self.tokens) for _ in range(self.branches)]
         run.finish(await run.relay(first))
         for each in others:
             run.discard(await each)

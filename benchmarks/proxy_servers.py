@@ -11,11 +11,11 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +26,8 @@ from proxy_fan import NAME as FAN
 from proxy_stub import MODEL
 
 HERE = Path(__file__).parent
+RELAY = "bare relay"
+OURS = "anabranch"
 START_S = 120.0
 STOP_S = 15.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -45,6 +47,7 @@ class Contender:
         configure: path and body of a request that sets it up, given the upstream's port.
         plain: what a request to be passed on has beside the usual; `branches` the same for N branches.
         rival: somebody else's.
+        passes: plain requests are measured.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Contender:
     plain: Body = field(default_factory=dict)
     branches: Callable[[int], Body] | None = None
     rival: bool = False
+    passes: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ class Server:
 
     name: str
     port: int
-    process: subprocess.Popen[bytes]
+    process: Process
     start_s: float
 
     def cpu_s(self) -> float:
@@ -78,7 +82,7 @@ class Server:
 def relay() -> Contender:
     """The yardstick."""
     return Contender(
-        name="bare relay",
+        name=RELAY,
         command=lambda port, upstream: [
             *(sys.executable, str(HERE / "proxy_relay.py"), "--port", str(port)),
             *("--upstream", f"http://127.0.0.1:{upstream}/v1"),
@@ -87,10 +91,11 @@ def relay() -> Contender:
 
 
 def anabranch(backend: str, python_path: str) -> Contender:
-    """`anabranch serve` as it is. `backend` is `sglang` or `openai`."""
+    """`anabranch serve` as it is, in front of `sglang`, or of `openai`: passing on is the same for both."""
     urls = {"sglang": "sglang://127.0.0.1:{}", "openai": "http://127.0.0.1:{}/v1"}
     return Contender(
-        name=f"anabranch, {urls[backend].partition('//')[0]}//",
+        name=OURS if backend == "sglang" else f"{OURS}, OpenAI's API",
+        passes=backend == "sglang",
         command=lambda port, upstream: [
             *(sys.executable, "-m", "anabranch", "serve", "--port", str(port)),
             *("--backend", urls[backend].format(upstream)),
@@ -113,9 +118,14 @@ def litellm(venv: Path, folder: Path) -> Contender:
         config.write_text(json.dumps({"model_list": [{"model_name": MODEL, "litellm_params": parameters}]}))
         return [str(venv / "bin/litellm"), "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
 
-    quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    environment = {
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        # It is asked for no key, as ours is not.
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    }
     return Contender(
-        name="LiteLLM", command=command, ready="/health/liveliness", environment=quiet, rival=True
+        name="LiteLLM", command=command, ready="/health/liveliness", environment=environment, rival=True
     )
 
 
@@ -186,22 +196,22 @@ async def process(
         RuntimeError: it ended, or is not ready after `START_S`.
     """
     began = time.perf_counter()
-    running = subprocess.Popen(
-        command,
+    running = await asyncio.create_subprocess_exec(
+        *command,
         env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=None if os.environ.get("VERBOSE") else subprocess.DEVNULL,
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=None if os.environ.get("VERBOSE") else DEVNULL,
         start_new_session=True,
     )
     try:
         while not await asyncio.to_thread(_ready, port, ready):
-            if running.poll() is not None or time.perf_counter() - began > START_S:
+            if running.returncode is not None or time.perf_counter() - began > START_S:
                 raise RuntimeError(f"{name} does not serve; with VERBOSE=1 it says why: {' '.join(command)}")
             await asyncio.sleep(0.005)
         yield Server(name=name, port=port, process=running, start_s=time.perf_counter() - began)
     finally:
-        await asyncio.to_thread(_stop, running)
+        await _stop(running)
 
 
 def free_port() -> int:
@@ -229,14 +239,15 @@ def _ask(port: int, path: str, body: bytes | None = None) -> None:
     opener.open(request, timeout=30).close()
 
 
-def _stop(running: subprocess.Popen[bytes]) -> None:
+async def _stop(running: Process) -> None:
     """With all that it started: it has a session of its own."""
-    running.terminate()
+    if running.returncode is None:
+        running.terminate()
     try:
-        running.wait(STOP_S)
-    except subprocess.TimeoutExpired:
+        await asyncio.wait_for(running.wait(), STOP_S)
+    except TimeoutError:
         os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+        await running.wait()
 
 
 def _tree(pid: int) -> Iterator[int]:

@@ -1,8 +1,8 @@
 """A model server that has every answer ready: what a proxy in front of it costs is then the proxy's own.
 
 It speaks as much of OpenAI's API and of SGLang's native one as proxies ask for, in bytes made once for each length.
-`max_tokens` is the number of pieces. Pieces go out at once; where the request's `user` is `paced`, one by one with a
-pause before each, as a model writes. It takes no request apart beyond that, and does not notice a bad one.
+`max_tokens` is the number of pieces. Pieces go out at once; where the request has a field `paced`, one by one with
+a pause before each, as a model writes. It takes no request apart beyond that, and does not notice a bad one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import uvloop
 MODEL = "stub"
 WORD = "word "
 PACED = "paced"
-"""The `user` whose pieces come one by one."""
+"""The field of a request whose pieces are to come one by one."""
 PAUSE_S = 0.004
 PIECES = 50
 """Pieces of a reply where the request does not say."""
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": *true')
-_PACED = re.compile(rb'"user": *"paced"')
+_PACED = re.compile(rb'"paced": *true')
 _CAP = re.compile(rb'"max_(?:new_|completion_|output_)?tokens": *(\d+)')
 
 Frames = tuple[bytes, ...]

@@ -13,8 +13,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +128,10 @@ class Client:
             content = await response.read()
             return Answer(status=response.status, headers=response.headers, content=content)
 
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
     async def chat(self, model: str = "stub", content: Any = QUESTION, **fields: Any) -> Answer:
         """A chat completion; `headers` are the request's."""
         options = {"headers": fields.pop("headers")} if "headers" in fields else {}
@@ -137,6 +141,23 @@ class Client:
 def chat(model: str = "stub", content: Any = QUESTION, **fields: Any) -> dict[str, Any]:
     """The body of a chat completion."""
     return {"model": model, "messages": [{"role": "user", "content": content}], **fields}
+
+
+async def read_until(response: aiohttp.ClientResponse, part: bytes) -> bytes:
+    """What comes up to and with this part of a reply."""
+    came = b""
+    while part not in came:
+        piece = await response.content.readany()
+        assert piece, f"the reply ended without {part!r}: {came[-200:]!r}"
+        came += piece
+    return came
+
+
+async def leaving(asked: Awaitable[object], *, after_s: float) -> None:
+    """Ask, and go away after so many seconds if there is no whole answer by then."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(after_s):
+            await asked
 
 
 class Recorder:

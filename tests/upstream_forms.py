@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import Iterable
 
 from upstream import Behaviour, Headers, Reply, Request
 
+SURROGATE = re.compile("[\ud800-\udfff]")
 DONE = b"data: [DONE]\n\n"
 EVENTS = "text/event-stream; charset=utf-8"
 SERVED: Headers = [
@@ -23,15 +25,21 @@ SERVED: Headers = [
 """Headers of every ordinary reply."""
 
 
+def text_of(body: object, indent: int | None = None) -> str:
+    """JSON; half a surrogate pair stays an escape."""
+    text = json.dumps(body, ensure_ascii=False, indent=indent)
+    return text if text.isascii() or not SURROGATE.search(text) else json.dumps(body, indent=indent)
+
+
 def event(body: object, *, name: str | None = None) -> bytes:
     """One event of a stream."""
-    data = f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
+    data = f"data: {text_of(body)}\n\n".encode()
     return data if name is None else f"event: {name}\n".encode() + data
 
 
 def whole(body: object, status: int = 200, **headers: str) -> Behaviour:
     """A JSON reply."""
-    content = json.dumps(body, ensure_ascii=False, indent=1).encode()
+    content = text_of(body, indent=1).encode()
     return content_of(content, status, "application/json", **headers)
 
 

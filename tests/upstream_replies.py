@@ -165,6 +165,15 @@ class Ordinary:
         return stream(*events, done=False, pace_s=self.pace_s)
 
 
+def saying(*pieces: str, pace_s: float = 0.0) -> Behaviour:
+    """Says this in a stream, whatever it is asked."""
+
+    async def behave(request: Request, reply: Reply) -> None:
+        await stream(*chat_events(request.json, list(pieces)), done=False, pace_s=pace_s)(request, reply)
+
+    return behave
+
+
 def kind(body: Mapping[str, Any]) -> str:
     """What part of a strategy a request is for: `outline`, `point1` …, else `plain`."""
     last = _last_text(body)
@@ -182,6 +191,8 @@ def _last_text(body: Mapping[str, Any]) -> str:
         else []
     )
     content = asked[-1].get("content") if asked else ""
+    if isinstance(content, list):
+        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 

@@ -15,9 +15,9 @@ from anabranch import Answer, Orchestrator
 from anabranch.orchestrator.backend import Call
 from anabranch.orchestrator.strategy import Strategy
 from anabranch.serving.proxy import Settings, create_app
-from anabranch.serving.proxy.history import History
+from anabranch.serving.proxy.pages.history import History
+from anabranch.serving.proxy.pages.runs_api import routes
 from anabranch.serving.proxy.requests import RequestInfo
-from anabranch.serving.proxy.runs_api import routes
 from anabranch.serving.proxy.settings import digest
 from anabranch.testing import Reply, ScriptedBackend
 from proxy_server import Client, client

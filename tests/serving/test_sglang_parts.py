@@ -96,6 +96,13 @@ def test_of_several_chunks_that_wait_only_the_last_is_read() -> None:
     assert (piece.text, piece.ids) == (" four, fi", (1876, 28, 2531, 28, 2976))
 
 
+def test_chunks_that_came_together_are_one_piece() -> None:
+    """When a reader falls behind, chunks with what is new are joined, and say the same as one by one."""
+    (piece,) = Unroller(incremental=True).feed(NEWS)
+    (so_far,) = Unroller(incremental=False).feed(SO_FAR)
+    assert (piece.text, piece.ids, piece.finish) == (so_far.text, so_far.ids, so_far.finish)
+
+
 def test_what_may_become_a_stop_string_is_held_back_with_its_ids() -> None:
     """No delta holds the beginning of a stop string, and text and ids are always let go of together."""
     deltas = read(

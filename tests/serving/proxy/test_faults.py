@@ -26,7 +26,7 @@ from upstream_forms import (
 )
 from upstream_replies import Ordinary, chat_events
 
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "whole": {},
     "streamed": {"stream": True},
     "sequential": {"model": "stub@sequential"},
@@ -35,7 +35,7 @@ WAYS = {
     "skeleton, streamed": {"model": "stub@skeleton", "stream": True},
 }
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-NO_CHOICES = {"id": "x", "object": "chat.completion", "choices": [], "usage": None}
+NO_CHOICES: dict[str, Any] = {"id": "x", "object": "chat.completion", "choices": [], "usage": None}
 
 REFUSALS: dict[str, tuple[Behaviour, int, dict[str, Any]]] = {
     "400": (
@@ -360,7 +360,7 @@ async def test_one_choice_of_several(proxy: Client, upstream: Upstream) -> None:
 
 async def test_plain_requests_are_asked_once(proxy: Client, upstream: Upstream) -> None:
     """What passes through is not repeated: clients have their own retries."""
-    for fault in (refusal(429, "slow", retry_after="0"), page(500), page(503)):
+    for fault in (hung_up, refusal(429, "slow", retry_after="0"), page(500), page(503)):
         upstream.requests.clear()
         upstream.answer = fault
         assert (await proxy.chat()).status >= 429

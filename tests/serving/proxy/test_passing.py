@@ -253,3 +253,31 @@ async def test_unknown_model(proxy: Client) -> None:
     assert answer.status == 404
     assert answer.error["code"] == "model_not_found"
     assert "stub@skeleton" in answer.error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/embeddings"])
+async def test_other_methods_pass(path: str, proxy: Client, upstream: Upstream) -> None:
+    """A known path with another method (stored completions are listed so) is the server's to answer."""
+    await proxy.ask(path + "?limit=2", method="GET")
+    assert [(each.method, each.target) for each in upstream.requests] == [("GET", path + "?limit=2")]
+
+
+@pytest.mark.parametrize("value", ["é ü 🌍".encode(), b"plain"])
+async def test_header_values_keep_their_bytes(value: bytes, proxy: Client, upstream: Upstream) -> None:
+    """A header that is not ASCII reaches the server with the same bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(proxy.url.rpartition(":")[2]))
+    writer.write(b"GET /v1/files/x HTTP/1.1\r\nHost: x\r\nX-Title: " + value + b"\r\n\r\n")
+    assert b" 200 " in await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    assert (upstream.requests[0].header("x-title") or "").encode("latin-1") == value
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/../abort_request", "/v1/files/../../flush_cache", "/v1/%2e%2e/flush_cache", "/v1/.."]
+)
+async def test_no_way_out_of_v1(path: str, proxy: Client, upstream: Upstream) -> None:
+    """What lies beside `/v1` on the server (its controls) is not reached by climbing."""
+    answer = await proxy.ask(path, {"abort_all": True})
+    assert answer.status == 404
+    assert answer.error
+    assert upstream.requests == []

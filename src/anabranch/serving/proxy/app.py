@@ -28,7 +28,7 @@ from anabranch.serving.proxy.relay import Passing
 from anabranch.serving.proxy.requests import PLAIN, Observer, RequestInfo
 from anabranch.serving.proxy.runs import Runs
 from anabranch.serving.proxy.settings import SEPARATOR, Settings
-from anabranch.serving.proxy.sse import error_event, send_stream
+from anabranch.serving.proxy.sse import error_event, json_bytes, send_stream
 from anabranch.serving.proxy.upstreams import Upstream, Upstreams
 
 BASE = "/v1"
@@ -120,6 +120,7 @@ class Proxy:
         strategy, budget = build(_or_sequential(choice), self._settings, effort=body.get("reasoning_effort"))
         if upstream.passes and (reason := chat.beyond(request, strategy)) is not None:
             return await self._instead(scope, send, upstream, body, choice, reason)
+        refuse_unsendable(body)
         arguments = request.arguments(strategy, self._within_deadline(budget), choice.model)
         runs = self._runs(scope, upstream, choice, request.messages, arguments, strategy, n=request.n or 1)
         wire = chat.Chat(request, runs, model=str(body.get("model") or ""))
@@ -138,6 +139,7 @@ class Proxy:
         strategy, budget = build(_or_sequential(choice), self._settings, effort=request.effort)
         if upstream.passes and (reason := responses.beyond(request, strategy)) is not None:
             return await self._instead(scope, send, upstream, body, choice, reason)
+        refuse_unsendable(body)
         arguments = request.arguments(strategy, self._within_deadline(budget), choice.model)
         runs = self._runs(scope, upstream, choice, request.messages(), arguments, strategy, n=1)
         wire = responses.Responses(request, runs, model=str(body.get("model") or ""))
@@ -150,6 +152,9 @@ class Proxy:
 
     async def _pass(self, scope: Scope, send: Send) -> None:
         """Whatever else there is below /v1: the model server's own."""
+        if ".." in scope["path"].split("/"):
+            # Servers that resolve it would be asked for what is not below /v1, such as their controls.
+            raise ProxyError(status=404, message=f"no such path: {scope['path']}", code="not_found")
         body: bytes = scope["state"]["body"]
         if EXTENSION.encode() in body or b"@" in body:
             _refuse_strategy(body, scope["path"], self._settings)
@@ -209,7 +214,7 @@ class Proxy:
                 kept["model"] = choice.model
             else:
                 kept.pop("model", None)
-            content = json.dumps(kept, ensure_ascii=False).encode()
+            content = json_bytes(kept)
         await self._relay(scope, send, upstream, content, extra)
 
     async def _instead(
@@ -292,12 +297,24 @@ class Proxy:
 def read_json(body: bytes) -> dict[str, Any]:
     """A request's JSON object. Raises ProxyError."""
     try:
-        parsed = json.loads(body)
+        parsed = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is no valid JSON: {error}") from error
     if not isinstance(parsed, dict):
         raise bad_request("the body must be a JSON object")
     return parsed
+
+
+def refuse_unsendable(body: Mapping[str, Any]) -> None:
+    """What JSON can say in ASCII only, or not at all, can be sent on in no call. Raises ProxyError."""
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise bad_request(f"the body cannot be sent on: {error}") from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _or_sequential(choice: Choice) -> Choice:

@@ -59,7 +59,7 @@ def choose(body: Mapping[str, Any], header: str | None, settings: Settings) -> C
     extension = _extension(body)
     model, suffix = _split(body.get("model"), settings)
     name = extension.get("strategy") or suffix or header or settings.default_strategy or PLAIN
-    if name not in (*settings.names(), PLAIN):
+    if name != PLAIN and name not in settings.names():
         raise unknown_strategy(str(name), settings)
     if name == PLAIN and (extension.get("params") or extension.get("budget")):
         raise bad_request(

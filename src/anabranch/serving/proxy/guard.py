@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import re
 import time
@@ -29,6 +28,7 @@ from anabranch.orchestrator.errors import AnabranchError
 from anabranch.serving.proxy.errors import ProxyError, of_exception
 from anabranch.serving.proxy.requests import Observer, RequestInfo
 from anabranch.serving.proxy.settings import Settings, digest
+from anabranch.serving.proxy.sse import json_bytes
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], most: int)
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str]) -> None:
     """Send a whole reply."""
-    await send_body(send, status, json.dumps(body, ensure_ascii=False).encode(), "application/json", headers)
+    await send_body(send, status, json_bytes(body), "application/json", headers)
 
 
 async def send_body(

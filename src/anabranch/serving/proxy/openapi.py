@@ -89,7 +89,9 @@ def _own_paths() -> dict[str, Any]:
 
 def _generation(summary: str, request: str, reply: str) -> dict[str, Any]:
     answered: dict[str, Any] = {"application/json": {"schema": _to(reply)}}
-    answered["text/event-stream"] = {"schema": _TEXT}
+    answered["text/event-stream"] = {
+        "schema": {"description": "With `stream`: the answer as server-sent events."}
+    }
     header = {
         "name": HEADER,
         "in": "header",

@@ -22,6 +22,7 @@ from anabranch.orchestrator.errors import BackendTimeout, BackendUnavailable
 from anabranch.serving.backends._http import error_from_body
 from anabranch.serving.backends.endpoint import Endpoint, proxy_for
 from anabranch.serving.proxy.errors import ProxyError, of_backend, well_formed
+from anabranch.serving.proxy.reuse import Way
 from anabranch.serving.proxy.sse import error_event
 from anabranch.serving.proxy.watching import StreamWatcher, error_at_once, error_in_body, only_comments
 
@@ -126,19 +127,20 @@ class Relay:
             reply.close()
 
     async def _ask(self, passing: Passing) -> aiohttp.ClientResponse:
+        way = Way()
         try:
-            return await self._send(passing)
+            return await self._send(passing, way)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            if isinstance(error, aiohttp.ClientConnectorError):
+            if not way.reused:
                 raise
             # A connection that was kept open had just been closed by the server: nothing of the request was read.
             log.debug("sending again, since %r", error)
-            return await self._send(passing)
+            return await self._send(passing, Way())
 
-    async def _send(self, passing: Passing) -> aiohttp.ClientResponse:
+    async def _send(self, passing: Passing, way: Way) -> aiohttp.ClientResponse:
         dropped = _NOT_UPSTREAM | _named_by_connection(passing.headers)
         headers = [
-            (name.decode("latin-1"), value.decode("latin-1"))
+            (name.decode("latin-1"), _text(value))
             for name, value in passing.headers
             if name not in dropped and not name.startswith(_OURS)
         ]
@@ -153,13 +155,14 @@ class Relay:
             headers=headers,
             skip_auto_headers=missing or None,
             allow_redirects=False,
+            trace_request_ctx=way,
             proxy=self._proxy,
         )
 
     def _authorization(self, headers: RawHeaders) -> str | None:
         if self._forward_client_key:
             given = [value for name, value in headers if name == b"authorization"]
-            return given[0].decode("latin-1") if given else None
+            return _text(given[0]) if given else None
         return f"Bearer {self.endpoint.api_key}" if self.endpoint.api_key else None
 
     def _failure(self, error: BaseException) -> ProxyError:
@@ -269,6 +272,14 @@ async def _whole(reply: aiohttp.ClientResponse) -> bytes:
 def _payload(body: bytes) -> bytes | BytesIO | None:
     """What aiohttp is given; a long body as a file, which it sends in pieces."""
     return BytesIO(body) if len(body) > _MEBIBYTE else body or None
+
+
+def _text(value: bytes) -> str:
+    """A header's value so that aiohttp, which writes UTF-8, sends the same bytes."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:

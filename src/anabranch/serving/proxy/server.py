@@ -89,6 +89,7 @@ def serve(settings: Settings, *, host: str, port: int, workers: int = 1, fd: int
         "lifespan": "on",
         "ws": "none",
         "server_header": False,
+        "proxy_headers": False,
         "timeout_keep_alive": IDLE_CONNECTION_S,
         "timeout_graceful_shutdown": int(settings.drain_s),
     }

@@ -25,9 +25,17 @@ _HEADERS = {
 }
 
 
+def json_bytes(body: Any) -> bytes:
+    """JSON in UTF-8; half a surrogate pair, which a model may write and UTF-8 has not, stays an escape."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()
+
+
 def event(body: Mapping[str, Any], *, name: str | None = None) -> bytes:
     """One event."""
-    data = b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    data = b"data: " + json_bytes(body) + b"\n\n"
     return data if name is None else b"event: " + name.encode() + b"\n" + data
 
 

@@ -15,6 +15,7 @@ from anabranch.orchestrator.scheduler.retrying import RetryPolicy
 from anabranch.serving.backends.endpoint import OffersOpenAI
 from anabranch.serving.proxy.errors import ProxyError
 from anabranch.serving.proxy.relay import Relay
+from anabranch.serving.proxy.reuse import noting_reuse
 from anabranch.serving.proxy.settings import Settings
 
 CONNECT_S = 10.0
@@ -149,4 +150,5 @@ def _session(idle_s: float) -> aiohttp.ClientSession:
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=2**18,
+        trace_configs=[noting_reuse()],
     )

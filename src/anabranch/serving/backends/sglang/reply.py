@@ -35,15 +35,19 @@ class Piece:
 
 
 class Unroller:
-    """Chunks to pieces. As a rule a chunk carries all there is so far, so that of several only the last counts."""
+    """Chunks to pieces. As a rule a chunk carries all there is so far, so that of several only the last counts.
+
+    Chunks that came together become one piece: who is behind catches up.
+    """
 
     def __init__(self, *, incremental: bool) -> None:
         self._incremental = incremental
         self._chars = self._ids = self._logprobs = 0
 
     def feed(self, payloads: Sequence[bytes]) -> list[Piece]:
-        """The pieces in a batch of chunks. Raises BackendError where an error stands in the place of a chunk."""
-        return [self._piece(payload) for payload in (payloads if self._incremental else payloads[-1:])]
+        """The piece, if any, in a batch of chunks. Raises BackendError where an error stands in the place of a chunk."""
+        pieces = [self._piece(payload) for payload in (payloads if self._incremental else payloads[-1:])]
+        return [_joined(pieces)] if len(pieces) > 1 else pieces
 
     def _piece(self, payload: bytes) -> Piece:
         try:
@@ -63,6 +67,18 @@ class Unroller:
             start, self._logprobs = self._logprobs, len(written)
             written, tops = written[start:], tops[start:]
         return Piece(text, tuple(ids), _token_logprobs(written, tops), meta.get("finish_reason"), meta)
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    """Pieces that follow each other, as one."""
+    last = pieces[-1]
+    return Piece(
+        "".join([piece.text for piece in pieces]),
+        tuple(id for piece in pieces for id in piece.ids),
+        tuple(logprob for piece in pieces for logprob in piece.logprobs),
+        last.finish,
+        last.meta,
+    )
 
 
 class Reader:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ Format = Literal["json", "text", "none"]
 LONGEST = 256
 """Characters that are kept of what a client sent."""
 _OWNER = 8
+_WORD = re.compile(r"[!#-<>-\[\]-~]*")
+"""Printable ASCII but for blanks, quotes, = and the backslash."""
 _QUIET = ("/health", "/ready", "/metrics", "/version", "/ui", "/v1/anabranch/")
 
 
@@ -69,7 +72,8 @@ class AccessLog:
         tally = self._tallies.pop(id(request), None)
         level = _level(request)
         if log.isEnabledFor(level):
-            log.log(level, Entry(fields_of(request, tally)))
+            # Not by `log.log`, which looks for the place in the code that the record comes from.
+            log.handle(log.makeRecord(log.name, level, "", 0, Entry(fields_of(request, tally)), (), None))
 
 
 @dataclass(slots=True)
@@ -177,6 +181,6 @@ def _ms(seconds: float | None) -> float | None:
 
 def _bare(value: object) -> str:
     """A value as one word: in quotes and escaped where it would not be one."""
-    if isinstance(value, str) and value.isascii() and value.isprintable() and not set(value) & set(' "=\\'):
-        return value
-    return json.dumps(value)
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else json.dumps(value)
+    return str(value).lower()  # a number, or whether something is so
