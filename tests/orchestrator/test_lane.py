@@ -247,3 +247,40 @@ def test_cancelled_waiters_leave_no_trace() -> None:
         assert (lane.in_flight, lane.waiting) == (0, 0)
 
     run_virtual(scenario())
+
+
+def test_each_call_of_a_lane_has_its_own_deadline() -> None:
+    """Calls that set out one after the other are late one after the other; one that is quick holds up none."""
+
+    async def scenario() -> None:
+        replies = {"quick": Reply.of("a b", chunk_s=1), "slow": Reply.hanging(after="a")}
+        lane = Lane(
+            ScriptedBackend(lambda call: replies[call.branch.question.split()[0]]),
+            Limits(first_token_s=100, idle_s=20),
+            RetryPolicy(attempts=1),
+        )
+        ended: dict[str, float] = {}
+
+        async def one(question: str, delay_s: float) -> None:
+            await asyncio.sleep(delay_s)
+            try:
+                await lane.perform(job(question=question))
+            except BackendTimeout:
+                ended[question] = asyncio.get_running_loop().time()
+
+        async with asyncio.TaskGroup() as group:
+            for question, delay_s in (
+                ("slow 1", 0),
+                ("quick", 0),
+                ("slow 2", 7),
+                ("quick", 21),
+                ("slow 3", 30),
+            ):
+                group.create_task(one(question, delay_s))
+        assert ended == {
+            "slow 1": pytest.approx(20.0),
+            "slow 2": pytest.approx(27.0),
+            "slow 3": pytest.approx(50.0),
+        }
+
+    run_virtual(scenario())

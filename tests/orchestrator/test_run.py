@@ -140,8 +140,9 @@ def test_rids_are_of_one_width() -> None:
             await run.generate(run.question)
 
     ask(backend, work)
+    ask(backend, work)
     rids = [log.call.rid for log in backend.calls]
-    assert len(set(rids)) == 20
+    assert len(set(rids)) == 40
     assert {len(rid) for rid in rids} == {32}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ class Answer:
     Attributes:
         active: whether the strategy did what its name says; if not, `fell_back` says why.
         warnings: what went wrong on the way without stopping the run.
-        generations: the record of every generation, in the order in which they were asked for.
+        generations: the record of every generation, in the order in which they were asked for. Each look gives
+            objects of its own, which are only to be read.
     """
 
     text: str
@@ -85,7 +87,7 @@ class Answer:
     usage: RunUsage = field(default_factory=RunUsage)
     timing: Timing
     model: str = ""
-    generations: tuple[GenerationRecord, ...] = ()
+    generations: Sequence[GenerationRecord] = ()
 
     @property
     def complete(self) -> bool:

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from anabranch.orchestrator.accounting import GenerationRecord, usage_of
+from anabranch.orchestrator.accounting import usage_of
 from anabranch.orchestrator.answer import Answer, AnswerFinish, Timing
 from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, Limit
 from anabranch.orchestrator.events import AnswerDelta
+from anabranch.orchestrator.records import RunRecords
 from anabranch.orchestrator.state import GRACE_S, RunState
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def answer_of(run: Run, strategy: Strategy, began: float, *, cancelled: bool = F
     if limit is not None:
         reached = "deadline passed" if limit == "deadline" else f"limit on {limit} was reached"
         run.warn(f"the budget's {reached}: this is the best so far")
-    state.discard_useless(records)
+    state.discard_useless(records.numbers)
     first = output.first_token_s
     return Answer(
         text=output.text,
@@ -64,7 +65,7 @@ def answer_of(run: Run, strategy: Strategy, began: float, *, cancelled: bool = F
         usage=usage_of(records),
         timing=Timing(wall_s=state.now() - began, first_token_s=None if first is None else first - began),
         model=_model(records),
-        generations=tuple(records),
+        generations=records,
     )
 
 
@@ -170,7 +171,7 @@ def _limit_of(run: Run) -> Limit | None:
     """The limit that this very run ran into: it was ended by it, or a generation of its own was refused or cut."""
     if run.cut_short is not None:
         return run.cut_short
-    reasons = {record.finish_reason for record in run.records}
+    reasons = run.records.finish_reasons
     if "deadline" in reasons:
         return "deadline"
     if reasons & {"budget", "refused"}:
@@ -184,6 +185,6 @@ def _finish_reason(limit: Limit | None, reason: AnswerFinish) -> AnswerFinish:
     return "deadline" if limit == "deadline" else "budget"
 
 
-def _model(records: list[GenerationRecord]) -> str:
+def _model(records: RunRecords) -> str:
     """The model that wrote most of the target's part."""
     return next((record.model for record in records if record.role == "target" and record.model), "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from anabranch.orchestrator import events
@@ -18,7 +18,6 @@ from anabranch.orchestrator.backend import (
     Delta,
     End,
     FinishReason,
-    TokenLogprob,
     TokenUsage,
 )
 from anabranch.orchestrator.errors import AnabranchError, BackendError, BudgetExhausted, UnsupportedCapability
@@ -35,12 +34,11 @@ class Drive:
         "_call",
         "_capped_by_budget",
         "_end",
-        "_ids",
-        "_logprobs",
+        "_group",
+        "_max_tokens",
         "_model",
         "_peers",
         "_priority",
-        "_reasoning",
         "_role",
         "_state",
         "_vocabulary",
@@ -53,20 +51,20 @@ class Drive:
         state: RunState,
         role: Role,
         live: LiveGeneration,
-        call: Call,
+        call: partial[Call],
         *,
+        group: str,
         priority: float,
         peers: set[LiveGeneration],
     ) -> None:
-        self._state, self._role, self.live, self._call = state, role, live, call
-        self._priority, self._peers = priority, peers
+        self._state, self._role, self.live = state, role, live
+        self._call = call  # what is known only when it goes out is yet to be added
+        self._group, self._priority, self._peers = group, priority, peers
         self.wrote = False
+        self._max_tokens: int | None = None
         self._capped_by_budget = False
         self._end: End | None = None
-        self._reasoning: list[str] = []
-        self._ids: list[int] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._model = call.model or ""
+        self._model = role.model or ""
         self._vocabulary = ""
 
     def announce(self) -> None:
@@ -81,15 +79,13 @@ class Drive:
                     label=record.label,
                     role=record.role,
                     depth=record.depth,
-                    group=self._call.group,
+                    group=self._group,
                 )
             )
 
     def cap(self, asked: int | None, allowed: int | None) -> None:
         """Set the most tokens that it may write: what the strategy asked for, or the less that the budget allows."""
-        self._capped_by_budget = allowed != asked
-        if allowed is not None:
-            self._call = replace(self._call, max_tokens=allowed)
+        self._max_tokens, self._capped_by_budget = allowed, allowed != asked
 
     def begin(self, scope: Scope, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start its task."""
@@ -111,7 +107,9 @@ class Drive:
         state.in_flight.add(live)
         self._peers.add(live)
         try:
-            await self._perform()
+            await self._role.lane.perform(
+                Job(sink=self, run=state.run_id, group=self._group, priority=self._priority)
+            )
         except asyncio.CancelledError:
             # When it is cancelled in closing what has come to its end, it has come to its end.
             self._settle(live.stopped_for or "cancelled" if self._end is None else self._ended(self._end))
@@ -131,11 +129,6 @@ class Drive:
             await live.settled()
         self._fail(error)
 
-    async def _perform(self) -> None:
-        await self._role.lane.perform(
-            Job(sink=self, run=self._state.run_id, group=self._call.group, priority=self._priority)
-        )
-
     def _ended(self, end: End) -> FinishReason:
         """Why it ended: at a cap that the budget set, it ended for the budget."""
         if end.finish_reason == "length" and self._capped_by_budget:
@@ -147,11 +140,12 @@ class Drive:
 
     def ready(self, capabilities: Capabilities) -> Call:
         """What the backend can do is known: the call as it goes out."""
-        check(self._call, capabilities, self._role.lane.backend.name)
+        call = self._call(max_tokens=self._max_tokens, siblings=self._state.siblings[self._group])
+        check(call, capabilities, self._role.lane.backend.name)
         self._vocabulary = capabilities.vocabulary
         if not self._model and capabilities.models:
             self._model = capabilities.models[0]
-        return replace(self._call, siblings=self._state.siblings[self._call.group])
+        return call
 
     def started(self, attempt: int) -> None:
         """The call got its slot."""
@@ -167,26 +161,20 @@ class Drive:
 
     def feed(self, delta: Delta) -> None:
         """A piece arrived."""
-        if self.live.stopped_for is not None and delta.end is None:
-            # Its task is cancelled already, but a stream that never waits would not notice.
-            raise asyncio.CancelledError
-        state, record = self._state, self.live.record
-        if not self.wrote and delta.end is None:
-            self.wrote = True
-            record.first_token_at = state.now()
-        if delta.reasoning:
-            self._reasoning.append(delta.reasoning)
-        if delta.token_ids:
-            self._ids.extend(delta.token_ids)
-        if delta.logprobs:
-            self._logprobs.extend(delta.logprobs)
+        state, live = self._state, self.live
         if delta.end is not None:
             self._end = delta.end
-        self.live.feed(delta)
+        elif live.stopped_for is not None:
+            # Its task is cancelled already, but a stream that never waits would not notice.
+            raise asyncio.CancelledError
+        elif not self.wrote:
+            self.wrote = True
+            live.record.first_token_at = state.now()
+        live.feed(delta)
         if state.listeners and (delta.text or delta.reasoning):
             state.publish(
                 events.GenerationDelta(
-                    t=state.now(), id=record.id, text=delta.text, tokens=delta.tokens, reasoning=delta.reasoning
+                    t=state.now(), id=live.id, text=delta.text, tokens=delta.tokens, reasoning=delta.reasoning
                 )
             )
         if state.ledger.charge(delta.tokens) and delta.end is None:
@@ -221,24 +209,25 @@ class Drive:
         record.span += usage.completion
         record.model = (self._end.model if self._end is not None else None) or self._model
         record.finish_reason = finish_reason
+        state.records.close(record)
         return usage
 
     def _settle(self, finish_reason: FinishReason) -> None:
         live, record, state, end = self.live, self.live.record, self._state, self._end or End()
-        usage = self._close_record(finish_reason)
+        usage, written = self._close_record(finish_reason), live.written()
         result = Generation(
             id=record.id,
             source=live.source,
-            text=live.text,
-            reasoning="".join(self._reasoning),
-            token_ids=tuple(self._ids),
-            vocabulary=self._vocabulary if self._ids else "",
+            text=written.text,
+            reasoning=written.reasoning,
+            token_ids=written.token_ids,
+            vocabulary=self._vocabulary if written.token_ids else "",
             tail=end.tail,
             finish_reason=finish_reason,
             matched=end.matched,
             usage=usage,
             model=record.model,
-            logprobs=tuple(self._logprobs),
+            logprobs=written.logprobs,
             label_logprobs=end.label_logprobs,
             spec=end.spec,
             depth=record.depth,
@@ -247,7 +236,7 @@ class Drive:
         if state.listeners:
             state.publish(_finished(record, result, state.now()))
         if finish_reason == "cancelled":
-            state.discard(record, "stopped")
+            state.discard(record.id, "stopped")
         live.settle(result)
 
     def _fail(self, error: Exception) -> None:
@@ -258,7 +247,7 @@ class Drive:
             state.publish(
                 events.GenerationFailed(t=state.now(), id=record.id, error=str(error), status_code=status)
             )
-        state.discard(record, "failed")
+        state.discard(record.id, "failed")
         self.live.settle(None, error)
 
 

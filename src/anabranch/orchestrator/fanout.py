@@ -73,9 +73,9 @@ L = TypeVar("L", bound=Settling)
 async def as_completed(lives: Iterable[L]) -> AsyncIterator[L]:
     """See `Run.as_completed`."""
     ended: asyncio.Queue[L] = asyncio.Queue()
-    pending = 0
+    put, pending = ended.put_nowait, 0
     for live in lives:
         pending += 1
-        live.when_settled(partial(ended.put_nowait, live))
+        live.when_settled(partial(put, live))
     for _ in range(pending):
         yield await ended.get()

@@ -18,8 +18,9 @@ class Feed(Generic[T]):
         self.items: list[T] = []
         self.closed = False
         self.error: BaseException | None = None
-        self._readers: list[asyncio.Future[None]] = []
-        self._at_end: list[Callable[[], None]] = []
+        # lists when there is something to hold: there are very many feeds
+        self._readers: list[asyncio.Future[None]] | None = None
+        self._at_end: list[Callable[[], None]] | None = None
 
     def append(self, item: T) -> None:
         """Add an item and wake the readers."""
@@ -32,15 +33,18 @@ class Feed(Generic[T]):
         if self.closed:
             return
         self.closed, self.error = True, error
-        _wake(self._readers)
-        callbacks, self._at_end = self._at_end, []
-        for callback in callbacks:
+        if self._readers:
+            _wake(self._readers)
+        callbacks, self._at_end = self._at_end, None
+        for callback in callbacks or ():
             callback()
 
     def when_closed(self, callback: Callable[[], None]) -> None:
         """Call back once it has ended; at once if it has."""
         if self.closed:
             callback()
+        elif self._at_end is None:
+            self._at_end = [callback]
         else:
             self._at_end.append(callback)
 
@@ -59,6 +63,8 @@ class Feed(Generic[T]):
                 index += 1
             if self.closed:
                 break
+            if self._readers is None:
+                self._readers = []
             await _turn(self._readers)
         if self.error is not None:
             raise self.error

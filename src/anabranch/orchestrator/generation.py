@@ -10,17 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from anabranch.orchestrator.backend import Delta, FinishReason, SpecFigures, TokenLogprob, TokenUsage
 from anabranch.orchestrator.branch import Branch, GenerationId
-from anabranch.orchestrator.feed import Feed, TextBuffer
+from anabranch.orchestrator.feed import Feed
+from anabranch.orchestrator.records import READ, Records
 from anabranch.orchestrator.scope import CLEAN_UP_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch.orchestrator.accounting import GenerationRecord
+
+
+_NO_MORE = ("", (), 1, (), None)
+"""What a piece of nothing but text has beside it: see `Delta`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,24 +88,29 @@ class LiveGeneration:
 
     __slots__ = (
         "_feed",
-        "_on_settled",
+        "_joined",
+        "_more",
+        "_records",
         "_result",
         "_task",
-        "_written",
+        "_text",
         "record",
         "source",
         "stopped_for",
         "tokens",
     )
 
-    def __init__(self, source: Branch, record: GenerationRecord) -> None:
-        self.source, self.record = source, record
+    def __init__(self, source: Branch, record: GenerationRecord, records: Records) -> None:
+        self.source, self.record, self._records = source, record, records
         self.tokens = 0
         """Completion tokens so far."""
         self.stopped_for: FinishReason | None = None
-        # Rows rather than deltas: tuples of plain values are no work for the garbage collector, and there are many.
-        self._feed: Feed[tuple[Any, ...]] = Feed()
-        self._written = TextBuffer()
+        # Not as deltas: there are many, and texts and tuples of plain values are less work for the garbage collector.
+        self._feed: Feed[str] = Feed()
+        """The text of each piece."""
+        self._more: dict[int, tuple[Any, ...]] = {}
+        """What a piece has beside its text, where it has anything."""
+        self._text, self._joined = "", 0
         self._result: Generation | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -115,7 +126,11 @@ class LiveGeneration:
     @property
     def text(self) -> str:
         """What has been written so far, without reasoning."""
-        return self._written.text
+        texts = self._feed.items
+        if self._joined < len(texts):
+            self._text += "".join(texts[self._joined :])
+            self._joined = len(texts)
+        return self._text
 
     @property
     def done(self) -> bool:
@@ -143,7 +158,7 @@ class LiveGeneration:
         return self._whole().__await__()
 
     async def _whole(self) -> Generation:
-        self.record.read = True
+        self._records.mark(self.id, READ)
         await self._feed.ended()
         if self._feed.error is not None:
             raise self._feed.error
@@ -151,9 +166,11 @@ class LiveGeneration:
         return self._result
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
-        self.record.read = True
-        async for row in self._feed:
-            yield Delta(*row)
+        self._records.mark(self.id, READ)
+        index = 0
+        async for text in self._feed:
+            yield Delta(text, *self._more.get(index, ()))
+            index += 1
 
     # The engine's side: called by the task that drives it.
 
@@ -172,10 +189,20 @@ class LiveGeneration:
     def feed(self, delta: Delta) -> None:
         """Add a piece."""
         self.tokens += delta.tokens
-        if delta.text:
-            self._written.add(delta.text)
-        self._feed.append(
-            (delta.text, delta.reasoning, delta.token_ids, delta.tokens, delta.logprobs, delta.end)
+        more = (delta.reasoning, delta.token_ids, delta.tokens, delta.logprobs, delta.end)
+        if more != _NO_MORE:
+            self._more[len(self._feed.items)] = more
+        self._feed.append(delta.text)
+
+    def written(self) -> Delta:
+        """All pieces so far, as one."""
+        more = self._more.values()
+        return Delta(
+            text=self.text,
+            reasoning="".join([reasoning for reasoning, *_ in more]),
+            token_ids=tuple(chain.from_iterable([ids for _, ids, *_ in more])),
+            tokens=self.tokens,
+            logprobs=tuple(chain.from_iterable([logprobs for _, _, _, logprobs, _ in more])),
         )
 
     def settle(self, result: Generation | None, error: BaseException | None = None) -> None:

@@ -6,7 +6,6 @@ deciding what to start, what to stop, and what to write. A run talks to servers 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
 from anabranch.orchestrator import events
-from anabranch.orchestrator.accounting import GenerationRecord
 from anabranch.orchestrator.backend import Call, Capabilities
 from anabranch.orchestrator.branch import Branch
 from anabranch.orchestrator.conduct import LiveAnswer
@@ -35,6 +33,7 @@ from anabranch.orchestrator.fanout import Settling, as_completed, fan_out
 from anabranch.orchestrator.generation import Generation, LiveGeneration
 from anabranch.orchestrator.output import Output
 from anabranch.orchestrator.policy import Outcome, Policy
+from anabranch.orchestrator.records import REJECTED, RunRecords
 from anabranch.orchestrator.sampling import Constraint, Sampling
 from anabranch.orchestrator.scope import Scope
 from anabranch.orchestrator.scoring import score
@@ -77,7 +76,7 @@ class Run:
     ) -> None:
         self.question, self.sampling, self.max_tokens, self.stop = question, sampling, max_tokens, stop
         self.state, self.output = state, output
-        self.records: list[GenerationRecord] = []
+        self.records = RunRecords(state.records)
         self.cut_short: Limit | None = None
         """The limit at which the strategy was ended."""
         self._parent = parent
@@ -112,11 +111,13 @@ class Run:
 
         A call that the budget does not allow raises BudgetExhausted when it is awaited.
         """
-        live = LiveGeneration(branch, self._new_record(branch, label or role, role))
         playing = self._role(role)
+        live = self._new_live(branch, label or role, role)
         weight = priority_of_node.get() if priority is None else priority
-        call = Call(
-            rid=uuid.uuid4().hex,
+        group = self._group(branch, role)
+        call = partial(
+            Call,
+            rid=self.state.rid(live.id),
             branch=branch,
             model=playing.model,
             stop=tuple(stop),
@@ -124,21 +125,21 @@ class Run:
             constraint=constraint,
             top_logprobs=top_logprobs,
             labels=tuple(labels),
-            affinity=self.state.run_id,
-            group=self._group(branch, role),
             priority=round(weight),
+            affinity=self.state.run_id,
+            group=group,
         )
-        drive = Drive(self.state, playing, live, call, priority=weight, peers=self._in_flight)
+        drive = Drive(self.state, playing, live, call, group=group, priority=weight, peers=self._in_flight)
         self._start(drive, max_tokens)
         return live
 
-    def _new_record(self, branch: Branch, label: str, role: str) -> GenerationRecord:
+    def _new_live(self, branch: Branch, label: str, role: str) -> LiveGeneration:
         record = self.state.new_record(branch, label=label, role=role)
         run: Run | None = self
         while run is not None:
-            run.records.append(record)
+            run.records.numbers.append(record.id)
             run = run._parent
-        return record
+        return LiveGeneration(branch, record, self.state.records)
 
     def _group(self, branch: Branch, role: str) -> str:
         """Names the fork: siblings stand on the same generations, begin alike, and go to the same model."""
@@ -258,9 +259,8 @@ class Run:
 
     def discard(self, generation: Generation, reason: str = "not used") -> None:
         """Say that a generation's output is not used: its tokens are wasted, and those of what is built on it alone."""
-        record = self.state.record_of(generation)
-        record.rejected = True
-        self.state.discard(record, reason)
+        self.state.records.mark(generation.id, REJECTED)
+        self.state.discard(generation.id, reason)
 
     def warn(self, message: str) -> None:
         """Tell the caller of something that went wrong without stopping the run."""

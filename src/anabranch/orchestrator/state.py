@@ -15,7 +15,8 @@ from anabranch.orchestrator.branch import Branch, GenerationId
 from anabranch.orchestrator.budget import Budget, BudgetLedger
 from anabranch.orchestrator.errors import Limit
 from anabranch.orchestrator.events import Event
-from anabranch.orchestrator.generation import Generation, LiveGeneration
+from anabranch.orchestrator.generation import LiveGeneration
+from anabranch.orchestrator.records import DISCARDED, READ, REJECTED, Records
 from anabranch.orchestrator.scheduler import Lane
 
 Listener = Callable[[Event], None]
@@ -41,7 +42,7 @@ class RunState:
         self.run_id = uuid.uuid4().hex
         self.roles = roles
         self.ledger = BudgetLedger(budget)
-        self.records: list[GenerationRecord] = []
+        self.records = Records()
         self.listeners = tuple(listeners)
         self.in_flight: set[LiveGeneration] = set()
         """Of all its runs; each run has its own set beside it."""
@@ -74,8 +75,12 @@ class RunState:
             span=branch.span,
             queued_at=self.now(),
         )
-        self.records.append(record)
+        self.records.open(record)
         return record
+
+    def rid(self, number: GenerationId) -> str:
+        """The id of a generation's call on the wire: of one width, and no other run's."""
+        return f"{self.run_id[:24]}{number:08x}"
 
     def exhaust(self, limit: Limit) -> None:
         """A limit was reached: stop what is in flight; it keeps what it has so far."""
@@ -83,28 +88,21 @@ class RunState:
         for live in tuple(self.in_flight):
             live.cancel("deadline" if limit == "deadline" else "budget")
 
-    def discard(self, record: GenerationRecord, reason: str) -> None:
+    def discard(self, number: int, reason: str) -> None:
         """Count a generation's tokens as wasted."""
-        if record.discarded:
-            return
-        record.discarded = True
-        record.wasted = record.completion
-        if self.listeners and record.completion:
-            self.publish(
-                events.GenerationDiscarded(
-                    t=self.now(), id=record.id, completion=record.completion, reason=reason
+        if self.records.mark(number, DISCARDED) and self.listeners:
+            completion = self.records[number].completion
+            if completion:
+                self.publish(
+                    events.GenerationDiscarded(t=self.now(), id=number, completion=completion, reason=reason)
                 )
-            )
 
-    def discard_useless(self, records: Iterable[GenerationRecord]) -> None:
+    def discard_useless(self, numbers: Iterable[int]) -> None:
         """Count as wasted what nobody read, and what was built on nothing but what is not used."""
-        for record in records:
-            if not record.read:
-                self.discard(record, "never read")
-            elif record.parents and all(self.records[parent - 1].rejected for parent in record.parents):
-                record.rejected = True
-                self.discard(record, "built on what is not used")
-
-    def record_of(self, generation: Generation) -> GenerationRecord:
-        """The record of a generation of this run."""
-        return self.records[generation.id - 1]
+        records = self.records
+        for number in numbers:
+            if not records.marked(number, READ):
+                self.discard(number, "never read")
+            elif (on := records.parents(number)) and all(records.marked(parent, REJECTED) for parent in on):
+                records.mark(number, REJECTED)
+                self.discard(number, "built on what is not used")

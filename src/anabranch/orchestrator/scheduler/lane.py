@@ -111,6 +111,7 @@ class Lane:
         self._limit = AdaptiveLimit(start=self.limits.start, most=self.limits.most or 1_000_000)
         self._slots = Slots(self._limit, self.limits.requests_per_s, backend.name)
         self._leaders = Leaders()
+        self._deadlines = Deadlines(self.limits, backend.name)
 
     @property
     def in_flight(self) -> int:
@@ -161,49 +162,47 @@ class Lane:
     # One attempt
 
     async def _attempt(self, job: Job, capabilities: Capabilities, number: int) -> None:
-        async with self._leaders.turn(_begins(job, capabilities)) as turn, self._slots.slot(job):
+        async with self._leaders.turn(_begins(job, capabilities)) as turn:
+            await self._slots.acquire(job)
             started_at = asyncio.get_running_loop().time()
-            job.sink.started(number)
             try:
+                job.sink.started(number)
                 end = await self._stream(job, turn)
+                queued = (end.queued_s or 0.0) > QUEUED_S
+                self._limit.succeeded(in_flight=self.in_flight, queued=queued)
             except BackendOverloaded as error:
                 self._back_off(started_at, error)
                 raise
-            queued = (end.queued_s or 0.0) > QUEUED_S
-            self._limit.succeeded(in_flight=self.in_flight, queued=queued)
+            finally:
+                self._slots.release()
 
     async def _stream(self, job: Job, turn: Turn) -> End:
         """Read the stream to its end; whatever goes wrong becomes an error of the backend's."""
-        task = asyncio.current_task()
-        ends: list[End] = []
+        call, sink, clock = job.call, job.sink, asyncio.get_running_loop().time
+        assert call is not None
+        end: End | None = None
         try:
-            await self._read(job, turn, ends)
+            with self._deadlines.call() as deadline:
+                async with aclosing(self.backend.stream(call)) as stream:
+                    async for delta in stream:
+                        if end is not None:
+                            raise MalformedResponse(f"{self.backend.name} went on after its stream's end")
+                        if deadline.last is None:
+                            turn.computed()
+                        deadline.last = clock()
+                        sink.feed(delta)
+                        if delta.end is not None:
+                            end = delta.end
+                            deadline.close_soon()
         except BaseException as error:
-            if task is not None and task.cancelling():
+            if _cancelling():
                 raise asyncio.CancelledError from error
-            if not ends:
+            if end is None:
                 raise self._attributed(error) from error
             log.warning("%s failed after the end of a stream: %r", self.backend.name, error)
-        if not ends:
+        if end is None:
             raise BackendUnavailable(f"the stream of {self.backend.name} ended in the middle")
-        return ends[0]
-
-    async def _read(self, job: Job, turn: Turn, ends: list[End]) -> None:
-        clock, sink, call = asyncio.get_running_loop().time, job.sink, job.call
-        assert call is not None
-        async with (
-            Deadlines(self.limits, self.backend.name) as deadlines,
-            aclosing(self.backend.stream(call)) as stream,
-        ):
-            async for delta in stream:
-                if ends:
-                    raise MalformedResponse(f"{self.backend.name} went on after the end of its stream")
-                deadlines.last = clock()
-                turn.computed()
-                sink.feed(delta)
-                if delta.end is not None:
-                    ends.append(delta.end)
-                    deadlines.close_soon()
+        return end
 
     def _attributed(self, error: BaseException) -> BaseException:
         """A backend's failure under the name of an error of ours; what is none of the backend's stays as it is."""
@@ -222,6 +221,12 @@ class Lane:
     def _cap(self, capabilities: Capabilities) -> None:
         most = capabilities.max_concurrency
         self._limit.cap(min(most, self.limits.most or most))
+
+
+def _cancelling() -> bool:
+    """Whether somebody wants the running task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _begins(job: Job, capabilities: Capabilities) -> list[int]:

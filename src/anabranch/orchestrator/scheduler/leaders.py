@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from typing import Self
 
 from anabranch.orchestrator.branch import Branch
 
@@ -25,7 +25,10 @@ REMEMBERED = 65_536
 
 
 class Turn:
-    """A call's turn. Its blocks count as being computed until its first piece, or its end."""
+    """A call's turn, as a block: it begins when no other call is computing what this one begins with.
+
+    The call's blocks count as being computed until its first piece, or its end.
+    """
 
     __slots__ = ("_leaders", "_moved", "blocks")
 
@@ -33,15 +36,21 @@ class Turn:
         self._leaders, self.blocks = leaders, blocks
         self._moved: asyncio.Event | None = None
 
+    async def __aenter__(self) -> Self:
+        while (ahead := self._leaders.ahead(self.blocks)) is not None:
+            await ahead._got_somewhere()
+        self.blocks = self._leaders.begin(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """The call has ended; without a piece, another one goes ahead."""
+        if self.blocks:
+            self._settle(cached=False)
+
     def computed(self) -> None:
         """A piece is there: the prompt is in the cache. Repeats are ignored."""
         if self.blocks:
             self._settle(cached=True)
-
-    def over(self) -> None:
-        """The call has ended; without a piece, another one goes ahead."""
-        if self.blocks:
-            self._settle(cached=False)
 
     def _settle(self, *, cached: bool) -> None:
         self._leaders.settle(self, cached=cached)
@@ -49,7 +58,7 @@ class Turn:
         if self._moved is not None:
             self._moved.set()
 
-    async def wait(self) -> None:
+    async def _got_somewhere(self) -> None:
         """Wait until the call has got somewhere, or nowhere."""
         if self._moved is None:
             self._moved = asyncio.Event()
@@ -63,17 +72,15 @@ class Leaders:
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._computing: dict[int, Turn] = {}
 
-    @asynccontextmanager
-    async def turn(self, blocks: Sequence[int]) -> AsyncIterator[Turn]:
-        """Wait while another call computes what this one begins with."""
-        while (ahead := self._ahead(blocks)) is not None:
-            await ahead.wait()
-        turn = Turn(self, [block for block in blocks if block not in self._cached])
-        self._computing.update(dict.fromkeys(turn.blocks, turn))
-        try:
-            yield turn
-        finally:
-            turn.over()
+    def turn(self, blocks: Sequence[int]) -> Turn:
+        """The turn of a call that begins with these blocks."""
+        return Turn(self, blocks)
+
+    def begin(self, turn: Turn) -> Sequence[int]:
+        """A turn begins: gives those of its blocks that are new, and so are now being computed by it."""
+        new = [block for block in turn.blocks if block not in self._cached]
+        self._computing.update(dict.fromkeys(new, turn))
+        return new
 
     def settle(self, turn: Turn, *, cached: bool) -> None:
         """A turn's blocks are being computed no more."""
@@ -85,7 +92,7 @@ class Leaders:
         while len(self._cached) > REMEMBERED:
             self._cached.popitem(last=False)
 
-    def _ahead(self, blocks: Sequence[int]) -> Turn | None:
+    def ahead(self, blocks: Sequence[int]) -> Turn | None:
         """The call that is just computing the first block that is not in the cache."""
         for block in blocks:
             if block not in self._cached:

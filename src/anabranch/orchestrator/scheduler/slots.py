@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,43 +53,47 @@ class Slots:
             self._pump.cancel()
             await asyncio.wait([self._pump])
 
-    @asynccontextmanager
-    async def slot(self, place: Place) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it for the length of a block."""
-        await self._acquire(place)
-        try:
-            yield
-        finally:
-            self.taken -= 1
-            self._dispatch()
+    async def acquire(self, place: Place) -> None:
+        """Wait for a slot. Whoever has got one gives it back by `release`.
 
-    async def _acquire(self, place: Place) -> None:
-        place.granted = asyncio.get_running_loop().create_future()
+        Raises:
+            BackendUnavailable: the lane is being closed.
+        """
         if self._closed:
-            self._turn_away(place)
-        else:
-            self._queue.push(place, run=place.run, priority=place.priority, group=place.group)
-            self._dispatch()
+            raise self._refusal()
+        if not self.waiting and self.taken < self._limit.value and not self._paces():
+            self.taken += 1  # nobody to be fair to
+            return
+        place.granted = asyncio.get_running_loop().create_future()
+        self._queue.push(place, run=place.run, priority=place.priority, group=place.group)
+        self._dispatch()
         try:
             await place.granted
         except asyncio.CancelledError:
             self._queue.remove(place)
             if place.granted.done() and not place.granted.cancelled() and place.granted.exception() is None:
-                self.taken -= 1
-                self._dispatch()
+                self.release()
             raise
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self.taken -= 1
+        self._dispatch()
 
     def _dispatch(self) -> None:
         """Hand out free slots. Called whenever one may have become free, or a call came."""
         if self._pump is not None or not self._free():
             return
-        wait = self._paused_until - asyncio.get_running_loop().time()
-        if wait > 0 or self._throttler is not None:
+        if self._paces():
             self._pump = asyncio.get_running_loop().create_task(self._paced(), name="anabranch-lane-pump")
             self._pump.add_done_callback(self._pump_ended)
             return
         while self._free():
             self._grant()
+
+    def _paces(self) -> bool:
+        """Whether slots are handed out one by one as time goes on, rather than at once."""
+        return self._throttler is not None or self._paused_until > asyncio.get_running_loop().time()
 
     def _free(self) -> bool:
         return len(self._queue) > 0 and self.taken < self._limit.value
@@ -105,9 +107,10 @@ class Slots:
 
     def _turn_away(self, place: Place) -> None:
         if place.granted is not None and not place.granted.done():
-            place.granted.set_exception(
-                BackendUnavailable(f"{self._name} was closed by its orchestrator", retryable=False)
-            )
+            place.granted.set_exception(self._refusal())
+
+    def _refusal(self) -> BackendUnavailable:
+        return BackendUnavailable(f"{self._name} was closed by its orchestrator", retryable=False)
 
     async def _paced(self) -> None:
         """Hand out slots while the server wants a pause, or a request rate is set."""
