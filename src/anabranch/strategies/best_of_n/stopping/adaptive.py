@@ -12,7 +12,7 @@ from typing import Protocol
 
 from anabranch.strategies.best_of_n.rules import Trace
 from anabranch.strategies.best_of_n.stopping import posterior
-from anabranch.strategies.best_of_n.stopping.base import at_least, inside, share, votes
+from anabranch.strategies.best_of_n.stopping.base import check_least, inside, share, votes
 
 
 class Criterion(Protocol):
@@ -25,10 +25,11 @@ class Criterion(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beta:
-    """The top answer is more probable than the runner-up, with this confidence (arXiv 2305.11860, section 3.2).
+    """The top answer is more probable than the runner-up, with this confidence.
 
-    At 0.95 four equal answers are enough: 1 - 2^-5 = 0.969. What it says of the risk holds for one look at the votes;
-    a rule that looks after each trace, and stops at the first success, errs more often (a few times as often near a tie).
+    At 0.95 four equal answers are enough: 1 - 2^-5 = 0.969. The confidence holds on average over questions of all kinds
+    (probabilities spread evenly), however often the votes are looked at; the risk is greater where a question is near a
+    tie, and smaller where it is not.
 
     Attributes:
         confidence: between 0 and 1. Raises InvalidParameter outside.
@@ -37,7 +38,7 @@ class Beta:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        inside("confidence", self.confidence)
+        check_inside("confidence", self.confidence)
 
     def met(self, votes: Sequence[int]) -> bool:
         """Compare the first two; an answer that nobody gave is the runner-up of a unanimous vote."""
@@ -60,8 +61,8 @@ class Dirichlet:
     top: int = 5
 
     def __post_init__(self) -> None:
-        inside("confidence", self.confidence)
-        at_least("top", self.top, 2)
+        check_inside("confidence", self.confidence)
+        check_least("top", self.top, 2)
 
     def met(self, votes: Sequence[int]) -> bool:
         """Compare the first with all others."""
@@ -83,7 +84,7 @@ class Entropy:
     at_most: float = 0.75
 
     def __post_init__(self) -> None:
-        inside("at_most", self.at_most)
+        check_inside("at_most", self.at_most)
 
     def met(self, votes: Sequence[int]) -> bool:
         """Needs two votes at least."""
@@ -105,7 +106,7 @@ class Majority:
     share: float = 0.8
 
     def __post_init__(self) -> None:
-        share("share", self.share)
+        check_share("share", self.share)
 
     def met(self, votes: Sequence[int]) -> bool:
         """Compare the first with all."""
@@ -125,7 +126,7 @@ class AdaptiveConsistency:
     most: int = 40
 
     def __post_init__(self) -> None:
-        at_least("most", self.most, 1)
+        check_least("most", self.most, 1)
 
     def wanted(self, ended: Sequence[Trace]) -> int:
         """One more than have ended, or no more."""

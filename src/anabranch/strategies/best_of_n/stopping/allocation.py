@@ -9,9 +9,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from anabranch.orchestrator.errors import InvalidParameter
-from anabranch.strategies.best_of_n.stopping.base import at_least
+from anabranch.strategies.best_of_n.stopping.base import check_least
 
 _ROUNDING = 1e-12
 
@@ -66,13 +67,13 @@ def best_score_gains(scores: Sequence[float]) -> tuple[float, ...]:
         sum(score * math.comb(place, k - 1) for place, score in enumerate(ranked)) / math.comb(n, k)
         for k in range(1, n + 1)
     ]
-    return tuple(after - before for before, after in zip(best, best[1:], strict=False))
+    return tuple(after - before for before, after in pairwise(best))
 
 
 def _check(gains: Sequence[Sequence[float]], budget: int, least: int) -> None:
-    at_least("least", least, 0)
-    at_least("budget", budget, least * len(gains))
+    check_least("least", least, 0)
+    check_least("budget", budget, least * len(gains))
     for index, curve in enumerate(gains):
-        at_least(f"gains[{index}]'s length", len(curve), least)
-        if any(later > earlier + _ROUNDING for earlier, later in zip(curve, curve[1:], strict=False)):
+        check_least(f"gains[{index}]'s length", len(curve), least)
+        if any(later > earlier + _ROUNDING for earlier, later in pairwise(curve)):
             raise InvalidParameter(f"gains[{index}]", "rises; smooth it, for instance with a running minimum")

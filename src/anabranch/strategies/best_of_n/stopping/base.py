@@ -16,19 +16,19 @@ def votes(ended: Sequence[Trace]) -> tuple[int, ...]:
     return tuple(sorted(counted.values(), reverse=True))
 
 
-def at_least(field: str, value: float, least: float) -> None:
+def check_least(field: str, value: float, least: float) -> None:
     """Raises InvalidParameter where `value` is smaller than that."""
     if not value >= least:
         raise InvalidParameter(field, f"must be at least {least}, got {value}")
 
 
-def inside(field: str, value: float, low: float = 0.0, high: float = 1.0) -> None:
+def check_inside(field: str, value: float, low: float = 0.0, high: float = 1.0) -> None:
     """Raises InvalidParameter where `value` is not strictly between the two."""
     if not low < value < high:
         raise InvalidParameter(field, f"must be between {low:g} and {high:g}, both excluded, got {value}")
 
 
-def share(field: str, value: float) -> None:
+def check_share(field: str, value: float) -> None:
     """Raises InvalidParameter where `value` is no share of votes."""
     if not 0.0 < value <= 1.0:
         raise InvalidParameter(field, f"must be above 0 and at most 1, got {value}")
@@ -45,7 +45,7 @@ class Fixed:
     n: int
 
     def __post_init__(self) -> None:
-        at_least("n", self.n, 1)
+        check_least("n", self.n, 1)
 
     @property
     def most(self) -> int:

@@ -1,4 +1,4 @@
-"""Consensus: stop when nearly all votes, as they are weighted, are for one answer (DeepConf, arXiv 2508.15260, section 3.2)."""
+"""Consensus: stop when nearly all votes, as they are weighted, are for one answer (DeepConf, arXiv 2508.15260)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.rules import Trace
-from anabranch.strategies.best_of_n.stopping.base import at_least, share
+from anabranch.strategies.best_of_n.stopping.base import check_least, share
 
 
 def alike(trace: Trace) -> float:
@@ -33,8 +33,8 @@ class Consensus:
     weight: Callable[[Trace], float] = alike
 
     def __post_init__(self) -> None:
-        share("share", self.share)
-        at_least("least", self.least, 1)
+        check_share("share", self.share)
+        check_least("least", self.least, 1)
         if self.least > self.most:
             raise InvalidParameter("least", f"must be at most `most`, which is {self.most}, got {self.least}")
 

@@ -19,7 +19,7 @@ from statistics import fmean
 
 from anabranch.strategies.best_of_n.rules import Trace
 from anabranch.strategies.best_of_n.stopping.adaptive import Beta, Criterion
-from anabranch.strategies.best_of_n.stopping.base import at_least, votes
+from anabranch.strategies.best_of_n.stopping.base import check_least, votes
 
 
 def rank(batches: Iterable[Sequence[str]]) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ def boundary(agreed: Sequence[bool], *, window: int = 32) -> int | None:
         agreed: for the hardest, the next, and so on as far as they have been tried: all its traces gave one answer.
         window: so many neighbours must agree. Raises InvalidParameter below 1.
     """
-    at_least("window", window, 1)
+    check_least("window", window, 1)
     ends = range(window, len(agreed) + 1)
     return next((end for end in ends if all(agreed[end - window : end])), None)
 
@@ -55,7 +55,7 @@ def preallocation(needed: Sequence[int], *, window: int = 16) -> int:
         needed: for each easier question that is done, the easiest first (`Preallocated.needed`).
         window: so many of the last count. Raises InvalidParameter below 1.
     """
-    at_least("window", window, 1)
+    check_least("window", window, 1)
     return math.ceil(fmean(needed[-window:])) if needed else 1
 
 
@@ -77,7 +77,7 @@ class Preallocated:
 
     def __post_init__(self) -> None:
         for name, value in (("first", self.first), ("step", self.step), ("most", self.most)):
-            at_least(name, value, 1)
+            check_least(name, value, 1)
 
     def wanted(self, ended: Sequence[Trace]) -> int:
         """The first lot, then an extension, or no more."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anabranch.strategies.best_of_n.rules import Trace
-from anabranch.strategies.best_of_n.stopping.base import at_least
+from anabranch.strategies.best_of_n.stopping.base import check_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class ESC:
     most: int = 40
 
     def __post_init__(self) -> None:
-        at_least("window", self.window, 2)
-        at_least("most", self.most, 1)
+        check_least("window", self.window, 2)
+        check_least("most", self.most, 1)
 
     def wanted(self, ended: Sequence[Trace]) -> int:
         """To the end of the window, or no more."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.rules import Trace
-from anabranch.strategies.best_of_n.stopping.base import at_least, inside
+from anabranch.strategies.best_of_n.stopping.base import check_least, inside
 from anabranch.strategies.best_of_n.stopping.truncated import TruncatedNormal
 
 
@@ -32,10 +32,10 @@ class OptScale:
     most: int = 64
 
     def __post_init__(self) -> None:
-        inside("target", self.target)
-        inside("percentile", self.percentile)
-        at_least("first", self.first, 2)
-        at_least("most", self.most, 1)
+        check_inside("target", self.target)
+        check_inside("percentile", self.percentile)
+        check_least("first", self.first, 2)
+        check_least("most", self.most, 1)
 
     def wanted(self, ended: Sequence[Trace]) -> int:
         """The first lot, then what the fit says. Raises InvalidParameter on a score outside 0 .. 1."""

@@ -18,11 +18,11 @@ _PANELS = 400
 def beats(first: int, second: int) -> float:
     """Probability that of two answers with so many votes the first is the more probable one.
 
-    The integral of x^a (1-x)^b from 1/2 to 1 over that from 0 to 1 (Adaptive-Consistency, arXiv 2305.11860, section
-    3.2), which for whole a and b is exactly the probability of at most a heads in a + b + 1 throws of a fair coin.
+    The integral of x^a (1-x)^b from 1/2 to 1 over that from 0 to 1 (Adaptive-Consistency, arXiv 2305.11860),
+    which for whole a and b is exactly the probability of at most a heads in a + b + 1 throws of a fair coin.
     """
     throws = first + second + 1
-    return sum(math.comb(throws, heads) for heads in range(first + 1)) / 2**throws
+    return sum(math.comb(throws, heads) for heads in range(first + 1)) / (1 << throws)
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anabranch.strategies.best_of_n.rules import StoppingRule, Trace
-from anabranch.strategies.best_of_n.stopping.base import at_least
+from anabranch.strategies.best_of_n.stopping.base import check_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class TokenBudget:
     first: int = 1
 
     def __post_init__(self) -> None:
-        at_least("tokens", self.tokens, 1)
-        at_least("first", self.first, 1)
+        check_least("tokens", self.tokens, 1)
+        check_least("first", self.first, 1)
 
     @property
     def most(self) -> int:

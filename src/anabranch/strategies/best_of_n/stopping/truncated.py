@@ -1,4 +1,4 @@
-"""The normal distribution cut to 0 .. 1: what scores are taken to follow (OptScale, arXiv 2506.22376, section 3).
+"""The normal distribution cut to 0 .. 1: what scores are taken to follow (OptScale, arXiv 2506.22376).
 
 The fit is of greatest likelihood, within bounds that keep it sane for a handful of scores. The likelihood depends on the
 scores through their mean and variance alone, and is concave in (mu / sigma^2, -1 / (2 sigma^2)); the bounds are convex

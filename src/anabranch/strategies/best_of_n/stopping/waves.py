@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anabranch.strategies.best_of_n.rules import StoppingRule, Trace
-from anabranch.strategies.best_of_n.stopping.base import at_least
+from anabranch.strategies.best_of_n.stopping.base import check_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class Waves:
     eager: bool = False
 
     def __post_init__(self) -> None:
-        at_least("size", self.size, 1)
-        at_least("growth", self.growth, 1)
+        check_least("size", self.size, 1)
+        check_least("growth", self.growth, 1)
 
     @property
     def most(self) -> int:
