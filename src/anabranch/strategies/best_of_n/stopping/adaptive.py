@@ -12,7 +12,7 @@ from typing import Protocol
 
 from anabranch.strategies.best_of_n.rules import Trace
 from anabranch.strategies.best_of_n.stopping import posterior
-from anabranch.strategies.best_of_n.stopping.base import check_least, inside, share, votes
+from anabranch.strategies.best_of_n.stopping.base import check_inside, check_least, check_share, votes
 
 
 class Criterion(Protocol):

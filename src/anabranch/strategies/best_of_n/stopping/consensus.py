@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.rules import Trace
-from anabranch.strategies.best_of_n.stopping.base import check_least, share
+from anabranch.strategies.best_of_n.stopping.base import check_least, check_share
 
 
 def alike(trace: Trace) -> float:

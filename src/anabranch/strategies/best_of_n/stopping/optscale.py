@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.rules import Trace
-from anabranch.strategies.best_of_n.stopping.base import check_least, inside
+from anabranch.strategies.best_of_n.stopping.base import check_inside, check_least
 from anabranch.strategies.best_of_n.stopping.truncated import TruncatedNormal
 
 
