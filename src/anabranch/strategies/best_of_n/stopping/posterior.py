@@ -10,16 +10,13 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-_PANELS = 400
-"""Of Simpson's rule; an even number. The error stays below 1e-9 up to thousands of votes."""
-
 
 @lru_cache(maxsize=4096)
 def beats(first: int, second: int) -> float:
     """Probability that of two answers with so many votes the first is the more probable one.
 
-    The integral of x^a (1-x)^b from 1/2 to 1 over that from 0 to 1 (Adaptive-Consistency, arXiv 2305.11860),
-    which for whole a and b is exactly the probability of at most a heads in a + b + 1 throws of a fair coin.
+    The integral of x^a (1-x)^b from 1/2 to 1 over that from 0 to 1 (Adaptive-Consistency, arXiv 2305.11860), which for
+    whole a and b is exactly the probability of at most a heads in a + b + 1 throws of a fair coin.
     """
     throws = first + second + 1
     return sum(math.comb(throws, heads) for heads in range(first + 1)) / (1 << throws)
@@ -29,27 +26,23 @@ def beats(first: int, second: int) -> float:
 def leads(votes: tuple[int, ...]) -> float:
     """Probability that the first of several answers is the most probable one, under a Dirichlet posterior.
 
-    With independent gamma variables G of shapes c + 1, each over their sum, the share of the first is the greatest if
-    its G is: one integral, of the density of the first times the distribution functions of all others.
+    Shares that follow a Dirichlet distribution are independent gamma variables over their sum, so the greatest share
+    has the greatest variable. That is one integral: the density of the first times the distribution functions of the
+    others. It is taken over ln x, where it vanishes at both ends, so that the trapezoidal rule errs by less than 1e-11.
 
     Args:
         votes: for each answer; an answer that is alone leads for certain.
     """
     first, *others = votes
-    end = first + 1 + 10 * math.sqrt(first + 1) + 30  # what lies above has less than 1e-13
-    width = end / _PANELS
-    heights = [_integrand(first, others, panel * width) for panel in range(_PANELS + 1)]
-    return width / 3 * (heights[0] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]) + heights[-1])
+    shape = first + 1
+    step = 0.25 / math.sqrt(shape)
+    low = math.log(shape) - 1 - 40 / shape
+    high = math.log(shape + 10 * math.sqrt(shape) + 40)
+    points = (math.exp(low + step * place) for place in range(math.ceil((high - low) / step) + 1))
+    return step * math.fsum(x * _integrand(first, others, x) for x in points)
 
 
 def _integrand(first: int, others: Sequence[int], x: float) -> float:
     """Density times distribution functions at x: gamma variables of whole shape wait for events of a Poisson process."""
-    events = [_poisson(k, x) for k in range(max(first, *others, 0) + 1)]
-    return events[first] * math.prod(1.0 - sum(events[: count + 1]) for count in others)
-
-
-def _poisson(k: int, mean: float) -> float:
-    """Probability of k events."""
-    if mean == 0.0:
-        return float(k == 0)
-    return math.exp(k * math.log(mean) - mean - math.lgamma(k + 1))
+    events = [math.exp(k * math.log(x) - x - math.lgamma(k + 1)) for k in range(max(first, *others, 0) + 1)]
+    return events[first] * math.prod(1.0 - math.fsum(events[: count + 1]) for count in others)
