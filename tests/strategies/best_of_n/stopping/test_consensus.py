@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from voting import traces, used
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.rules import Trace
 from anabranch.strategies.best_of_n.stopping import Consensus
+from voting import traces, used
 
 
 def test_the_first_lot_is_asked_for_at_once_and_always() -> None:

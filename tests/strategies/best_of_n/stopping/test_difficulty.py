@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voting import traces, used
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.stopping import Preallocated, boundary, preallocation, rank
+from voting import traces, used
 
 
 def test_questions_are_ordered_by_their_mean_place() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from voting import traces, used
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.stopping import ESC
+from voting import traces, used
 
 
 @pytest.mark.parametrize(

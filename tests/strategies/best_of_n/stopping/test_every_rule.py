@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voting import used
 
 from anabranch.strategies.best_of_n.rules import StoppingRule, Trace
 from anabranch.strategies.best_of_n.stopping import (
@@ -23,6 +22,7 @@ from anabranch.strategies.best_of_n.stopping import (
     TokenBudget,
     Waves,
 )
+from voting import used
 
 ORDER_FREE: list[StoppingRule] = [
     Fixed(n=7),

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
-from voting import scored
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.stopping import OptScale
 from anabranch.strategies.best_of_n.stopping.truncated import TruncatedNormal
+from voting import scored
 
 SCORES = st.lists(st.floats(0.0, 1.0, allow_subnormal=False), min_size=3, max_size=12)
 BOUNDS = ((-1.0, 2.0), (0.01, 1.0))
@@ -37,16 +37,16 @@ def test_the_fit_finds_what_the_scores_were_drawn_from(mu: float, sigma: float) 
     assert fit.sigma == pytest.approx(sigma, rel=0.2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(SCORES)
 def test_no_other_parameters_are_more_likely(scores: list[float]) -> None:
-    """A general optimiser, started from five places, finds none within the bounds."""
+    """A general optimiser, started from three places, finds none within the bounds."""
     fit = TruncatedNormal.fit(scores)
     found = max(
         -optimize.minimize(
             lambda at: -likelihood(at[0], at[1], scores), start, bounds=BOUNDS, method="Nelder-Mead"
         ).fun
-        for start in ((0.5, 0.1), (1.5, 0.5), (-0.5, 0.5), (0.9, 0.05), (0.1, 0.8))
+        for start in ((0.5, 0.1), (1.5, 0.5), (-0.5, 0.5))
     )
     assert likelihood(fit.mu, fit.sigma, scores) >= found - 1e-4 * max(1.0, abs(found))
 
@@ -97,7 +97,7 @@ def test_good_scores_are_enough_and_hopeless_ones_go_to_the_end() -> None:
     assert 5 < OptScale().wanted(scored(0.7, 0.8, 0.9, 0.95, 0.75)) < 64
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SCORES, st.floats(0.3, 0.98), st.floats(0.001, 0.015))
 def test_a_higher_target_or_less_risk_never_takes_fewer(
     scores: list[float], target: float, more: float

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voting import traces, used
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.rules import Trace
 from anabranch.strategies.best_of_n.stopping import AdaptiveConsistency, Fixed, TokenBudget
+from voting import traces, used
 
 
 def test_as_many_as_fit_at_the_mean_length() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voting import traces, used
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.stopping import AdaptiveConsistency, Fixed, OptScale, Waves
+from voting import traces, used
 
 
 def test_equal_waves_end_at_multiples() -> None:

@@ -27,9 +27,9 @@ class Criterion(Protocol):
 class Beta:
     """The top answer is more probable than the runner-up, with this confidence.
 
-    At 0.95 four equal answers are enough: 1 - 2^-5 = 0.969. The confidence holds on average over questions of all kinds
-    (probabilities spread evenly), however often the votes are looked at; the risk is greater where a question is near a
-    tie, and smaller where it is not.
+    At 0.95 four equal answers are enough: 1 - 2^-5 = 0.969. The confidence holds on average over questions of two
+    answers with all probabilities alike, however often the votes are looked at; the risk is greater where a question is
+    near a tie, and smaller where it is not.
 
     Attributes:
         confidence: between 0 and 1. Raises InvalidParameter outside.

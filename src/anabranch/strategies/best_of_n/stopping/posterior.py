@@ -19,7 +19,11 @@ def beats(first: int, second: int) -> float:
     whole a and b is exactly the probability of at most a heads in a + b + 1 throws of a fair coin.
     """
     throws = first + second + 1
-    return sum(math.comb(throws, heads) for heads in range(first + 1)) / (1 << throws)
+    ways = of_these = 1
+    for heads in range(first):
+        of_these = of_these * (throws - heads) // (heads + 1)
+        ways += of_these
+    return ways / (1 << throws)
 
 
 @lru_cache(maxsize=4096)
@@ -35,7 +39,7 @@ def leads(votes: tuple[int, ...]) -> float:
     """
     first, *others = votes
     shape = first + 1
-    step = 0.25 / math.sqrt(shape)
+    step = 0.25 / math.sqrt(max(votes) + 1)
     low = math.log(shape) - 1 - 40 / shape
     high = math.log(shape + 10 * math.sqrt(shape) + 40)
     points = (math.exp(low + step * place) for place in range(math.ceil((high - low) / step) + 1))
