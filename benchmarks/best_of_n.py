@@ -52,6 +52,14 @@ class Figures:
     traces: Sequence[float]
     lots: Sequence[float]
 
+    def percent(self) -> list[float]:
+        """Accuracy on each problem."""
+        return [100 * value for value in self.right]
+
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the accuracy, in percent."""
+        return interval(self.percent())
+
 
 def majority(traces: Sequence[Trace]) -> Trace | None:
     """The first trace of the answer with most votes; among answers with equally many, of the one that came first."""
@@ -158,17 +166,16 @@ def measure(recording: Recording, orders: int) -> tuple[Report, Mapping[str, Fig
 
 def describe(report: Report, selection: str, name: str, figures: Figures, every: Figures) -> None:
     """One line. The last two columns compare problem by problem, so they are narrower than the first interval."""
-    lost = [100 * (whole - own) for own, whole in zip(figures.right, every.right, strict=True)]
-    percent = [100 * value for value in figures.right]
+    lost = [whole - own for own, whole in zip(figures.percent(), every.percent(), strict=True)]
     report.row(
         selection,
         name,
         fmean(figures.traces),
         fmean(figures.lots),
-        f"{fmean(percent):.1f}",
-        "{:.1f} to {:.1f}".format(*interval(percent)),
-        f"{fmean(lost):.1f}",
-        "{:.1f} to {:.1f}".format(*interval(lost)),
+        f"{fmean(figures.percent()):.1f}",
+        "{:.1f} to {:.1f}".format(*figures.interval()),
+        f"{fmean(lost):z.1f}",
+        "{:z.1f} to {:z.1f}".format(*interval(lost)),
     )
 
 

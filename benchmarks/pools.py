@@ -130,12 +130,13 @@ def _operands(node: ast.expr, op: type[ast.operator]) -> Iterable[ast.expr]:
 
 
 def quantity(answer: str | None) -> str | None:
-    """`$1,400.00 a year` as `1400`: the number, where there is exactly one; else the text."""
+    """`$700 + $700 = $1,400.00` as `1400`: the number after the last `=`, where there is exactly one; else the text."""
     if answer is None or not answer.strip():
         return None
-    numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?(?![\d:/])", answer)
-    if len(numbers) != 1 or re.search(r"\d[:/]\d", answer):
-        return answer.strip().casefold()
+    result = answer.rpartition("=")[2].strip().casefold()
+    numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?(?![\d:/])", result)
+    if len(numbers) != 1 or re.search(r"\d[:/]\d", result):
+        return result
     return f"{float(numbers[0].replace(',', '')):.6g}"
 
 
