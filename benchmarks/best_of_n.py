@@ -34,7 +34,7 @@ from anabranch.strategies.best_of_n.stopping import (
 
 Select = Callable[[Sequence[Trace]], Trace | None]
 
-ORDERS = 10
+ORDERS = 20
 RESAMPLES = 500
 
 
@@ -173,10 +173,15 @@ def describe(report: Report, selection: str, name: str, figures: Figures, every:
         fmean(figures.traces),
         fmean(figures.lots),
         f"{fmean(figures.percent()):.1f}",
-        "{:.1f} to {:.1f}".format(*figures.interval()),
+        _range(figures.interval()),
         f"{fmean(lost):z.1f}",
-        "{:z.1f} to {:z.1f}".format(*interval(lost)),
+        _range(interval(lost)),
     )
+
+
+def _range(bounds: tuple[float, float]) -> str:
+    low, high = bounds
+    return f"{low:z.1f} to {high:z.1f}"
 
 
 if __name__ == "__main__":

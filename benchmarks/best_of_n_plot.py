@@ -36,7 +36,7 @@ def draw(path: str, measured: Mapping[str, Mapping[str, Figures]]) -> None:
 
 
 def _panel(panel: Any, title: str, lines: Mapping[str, Figures]) -> None:
-    split = [(*name.split(": ", 1), figures) for name, figures in lines.items()]
+    split = [(*name.partition(": ")[::2], figures) for name, figures in lines.items()]
     for colour, selection in zip(
         ("C0", "C1"), dict.fromkeys(selection for selection, _, _ in split), strict=False
     ):
