@@ -83,7 +83,10 @@ def _taken(pools: Sequence[Sequence[Trace]], order: Sequence[int], most: int) ->
 
 
 def measure_coverage(recorded: Sequence[Recording], orders: int) -> Report:
-    """How often one of the traces is right, with the same number for each problem and with one budget for all."""
+    """How often one of the traces is right, with the same number for each problem and with one budget for all.
+
+    The known chance is the share of right traces in the recording, those that are drawn included: an upper bound.
+    """
     report = Report(
         title=f"One of the traces is right, % of problems; chance guessed from {PROBE} others, or known; {orders} orders",
         columns=("recording", "traces a problem", "same for each", "allocated, guessed", "allocated, known"),

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from anabranch.strategies.best_of_n.rules import Trace
 from anabranch.strategies.best_of_n.stopping import posterior
-from anabranch.strategies.best_of_n.stopping.base import check_inside, check_least, check_share, votes
+from anabranch.strategies.best_of_n.stopping.base import check_inside, check_least, check_share, count_votes
 
 
 class Criterion(Protocol):
@@ -130,6 +130,6 @@ class AdaptiveConsistency:
 
     def wanted(self, ended: Sequence[Trace]) -> int:
         """One more than have ended, or no more."""
-        counted = votes(ended)
+        counted = count_votes(ended)
         settled = bool(counted) and self.criterion.met(counted)
         return min(self.most, len(ended) + (not settled))

@@ -10,7 +10,7 @@ from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.rules import Trace
 
 
-def votes(ended: Sequence[Trace]) -> tuple[int, ...]:
+def count_votes(ended: Sequence[Trace]) -> tuple[int, ...]:
     """Votes for each answer, the greatest number first. A trace without an answer is no vote."""
     counted = Counter(trace.answer for trace in ended if trace.answer is not None)
     return tuple(sorted(counted.values(), reverse=True))

@@ -19,7 +19,7 @@ from statistics import fmean
 
 from anabranch.strategies.best_of_n.rules import Trace
 from anabranch.strategies.best_of_n.stopping.adaptive import Beta, Criterion
-from anabranch.strategies.best_of_n.stopping.base import check_least, votes
+from anabranch.strategies.best_of_n.stopping.base import check_least, count_votes
 
 
 def rank(batches: Iterable[Sequence[str]]) -> tuple[str, ...]:
@@ -91,5 +91,5 @@ class Preallocated:
         return next((length for length in lengths if self._settled(ended[:length])), len(ended))
 
     def _settled(self, ended: Sequence[Trace]) -> bool:
-        counted = votes(ended)
+        counted = count_votes(ended)
         return bool(counted) and self.criterion.met(counted)
