@@ -30,7 +30,6 @@ from anabranch.orchestrator.sampling import Constraint, Sampling
 from anabranch.serving import launch
 from anabranch.serving.backends.sglang import SGLangBackend, from_url
 from anabranch.serving.backends.sglang.connection import Connection
-from anabranch.serving.backends.sglang.prompt import prompt_of
 from anabranch.serving.backends.sglang.tokenizer import RemoteTokenizer
 from sglang_server import require_environment
 
@@ -206,20 +205,6 @@ async def test_a_bad_constraint_is_the_callers_mistake(client: Client) -> None:
     with pytest.raises(RequestRejected, match="grammar") as caught:
         await client.ask(RIVERS, max_tokens=5, constraint=Constraint(kind="regex", source="(a"))
     assert caught.value.status_code == 400
-
-
-async def test_cold_siblings_compute_their_prefix_once(client: Client) -> None:
-    """Of eight siblings sent at once, the common prefix is computed once, though nothing was in the cache."""
-    facts = f"Notes {uuid.uuid4()}. " + " ".join(f"River {i} is {i * 7} km long." for i in range(40))
-    branches = [Branch.of(facts).say(f"River {i} is") for i in range(8)]
-    server = await client.backend._known()
-    prompts = [(await prompt_of(Call(rid="", branch=branch), server)).ids for branch in branches]
-    distinct = len({ids[:size] for ids in prompts for size in range(1, len(ids) + 1)})
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(client.ask(branch, max_tokens=4)) for branch in branches]
-    usages = [task.result().end.usage for task in tasks]
-    computed = sum(usage.prompt - usage.cached for usage in usages if usage is not None)
-    assert computed / distinct <= 1.05
 
 
 async def test_labels_are_scored_without_writing(client: Client) -> None:
