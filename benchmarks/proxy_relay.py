@@ -50,6 +50,5 @@ if __name__ == "__main__":
     options.add_argument("--upstream", required=True)
     options.add_argument("--port", type=int, required=True)
     chosen = options.parse_args()
-    uvicorn.run(
-        relay(chosen.upstream), host="127.0.0.1", port=chosen.port, access_log=False, log_level="warning"
-    )
+    # With uvicorn's own access log, as it is by default: what is measured beside it logs its requests, too.
+    uvicorn.run(relay(chosen.upstream), host="127.0.0.1", port=chosen.port)

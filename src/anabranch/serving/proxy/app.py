@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -238,7 +238,7 @@ class Proxy:
         )
         relay = await upstream.relay()
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
+            async with self._deadline():
                 _note_error(scope, await relay.serve(passing, send))
         except TimeoutError:
             problem = ProxyError(status=504, message=f"no whole answer within {self._settings.deadline_s:g} s")
@@ -288,6 +288,10 @@ class Proxy:
         _note_error(scope, await send_stream(send, frames, headers=headers, failed=failed))
         _account(scope, runs)
 
+    def _deadline(self) -> AbstractAsyncContextManager[object]:
+        limit = self._settings.deadline_s
+        return nullcontext() if limit is None else asyncio.timeout(limit)
+
     def _within_deadline(self, budget: Any) -> Any:
         """The budget, with the proxy's own deadline for a request."""
         limits = [limit for limit in (budget.deadline_s, self._settings.deadline_s) if limit is not None]
@@ -297,7 +301,7 @@ class Proxy:
 def read_json(body: bytes) -> dict[str, Any]:
     """A request's JSON object. Raises ProxyError."""
     try:
-        parsed = json.loads(body, parse_constant=_no_constant)
+        parsed = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is no valid JSON: {error}") from error
     if not isinstance(parsed, dict):
@@ -315,6 +319,10 @@ def refuse_unsendable(body: Mapping[str, Any]) -> None:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+"""Made once: `json.loads` makes one for each call that has arguments."""
 
 
 def _or_sequential(choice: Choice) -> Choice:

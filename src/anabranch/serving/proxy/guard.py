@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from secrets import token_hex
+from random import getrandbits
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -151,7 +151,7 @@ class Reply:
         self.headers: Mapping[bytes, bytes] = dict(reversed(scope["headers"]))
         given = self.headers.get(b"x-request-id", b"").decode("latin-1")
         self.info = RequestInfo(
-            request_id=given if _REQUEST_ID.fullmatch(given) else f"req_{token_hex(16)}",
+            request_id=given if _REQUEST_ID.fullmatch(given) else f"req_{getrandbits(128):032x}",
             method=scope["method"],
             path=scope["path"],
             traceparent=self.headers.get(b"traceparent", b"").decode("latin-1"),

@@ -22,7 +22,7 @@ from anabranch.orchestrator.errors import BackendTimeout, BackendUnavailable
 from anabranch.serving.backends._http import error_from_body
 from anabranch.serving.backends.endpoint import Endpoint, proxy_for
 from anabranch.serving.proxy.errors import ProxyError, of_backend, well_formed
-from anabranch.serving.proxy.reuse import Way
+from anabranch.serving.proxy.reuse import Way, way_out
 from anabranch.serving.proxy.sse import error_event
 from anabranch.serving.proxy.watching import StreamWatcher, error_at_once, error_in_body, only_comments
 
@@ -128,16 +128,17 @@ class Relay:
 
     async def _ask(self, passing: Passing) -> aiohttp.ClientResponse:
         way = Way()
+        way_out.set(way)
         try:
-            return await self._send(passing, way)
+            return await self._send(passing)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if not way.reused:
                 raise
             # A connection that was kept open had just been closed by the server: nothing of the request was read.
             log.debug("sending again, since %r", error)
-            return await self._send(passing, Way())
+            return await self._send(passing)
 
-    async def _send(self, passing: Passing, way: Way) -> aiohttp.ClientResponse:
+    async def _send(self, passing: Passing) -> aiohttp.ClientResponse:
         dropped = _NOT_UPSTREAM | _named_by_connection(passing.headers)
         headers = [
             (name.decode("latin-1"), _text(value))
@@ -155,7 +156,6 @@ class Relay:
             headers=headers,
             skip_auto_headers=missing or None,
             allow_redirects=False,
-            trace_request_ctx=way,
             proxy=self._proxy,
         )
 

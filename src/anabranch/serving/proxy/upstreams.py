@@ -15,7 +15,7 @@ from anabranch.orchestrator.scheduler.retrying import RetryPolicy
 from anabranch.serving.backends.endpoint import OffersOpenAI
 from anabranch.serving.proxy.errors import ProxyError
 from anabranch.serving.proxy.relay import Relay
-from anabranch.serving.proxy.reuse import noting_reuse
+from anabranch.serving.proxy.reuse import NotingConnector
 from anabranch.serving.proxy.settings import Settings
 
 CONNECT_S = 10.0
@@ -145,10 +145,9 @@ class Upstreams:
 def _session(idle_s: float) -> aiohttp.ClientSession:
     """Without a limit on connections: `max_inflight` is the one there is."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=NotingConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=idle_s),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=2**18,
-        trace_configs=[noting_reuse()],
     )
