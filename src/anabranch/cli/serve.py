@@ -61,7 +61,9 @@ def serve(
         float | None,
         typer.Option("--drain", metavar="SECONDS", help="Time that requests get when told to stop."),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes; each has its own pages of runs.")] = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes; each has its own pages of runs.")
+    ] = 1,
     otel: Annotated[
         bool | None, typer.Option("--otel", help="Send OpenTelemetry spans, as set by OTEL_* variables.")
     ] = None,

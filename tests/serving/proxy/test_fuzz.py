@@ -31,8 +31,6 @@ from upstream_replies import MODEL, WITH_AT, Ordinary, listing
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 few = settings(
     max_examples=25,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 schema = schemathesis.openapi.from_dict(document())

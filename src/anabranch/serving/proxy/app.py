@@ -289,6 +289,7 @@ class Proxy:
         _account(scope, runs)
 
     def _deadline(self) -> AbstractAsyncContextManager[object]:
+        """For what passes through; without a limit it costs nothing."""
         limit = self._settings.deadline_s
         return nullcontext() if limit is None else asyncio.timeout(limit)
 
