@@ -46,6 +46,11 @@ def test_traces_go_where_they_gain_most() -> None:
     assert allocate(gains, 6) == (1, 2, 3, 0)
 
 
+def test_what_gains_nothing_is_not_paid_for() -> None:
+    """A budget that is larger than what there is to gain is not used up."""
+    assert allocate([[0.5, 0.0, 0.0], [0.25, 0.0]], 4) == (1, 1)
+
+
 def test_each_question_may_be_promised_a_trace() -> None:
     """Also the one that has nothing to gain."""
     gains = [success_gains(chance, 8) for chance in (0.95, 0.5, 0.3, 0.0)]

@@ -97,6 +97,12 @@ def test_good_scores_are_enough_and_hopeless_ones_go_to_the_end() -> None:
     assert 5 < OptScale().wanted(scored(0.7, 0.8, 0.9, 0.95, 0.75)) < 64
 
 
+def test_a_trace_without_a_score_is_no_draw() -> None:
+    """However many there are, as many scores are wanted as without them."""
+    scores = (0.7, 0.8, 0.9, 0.95, 0.75)
+    assert OptScale().wanted(scored(*scores, None, None, None)) == OptScale().wanted(scored(*scores)) + 3
+
+
 @settings(max_examples=60)
 @given(SCORES, st.floats(0.3, 0.98), st.floats(0.001, 0.015))
 def test_a_higher_target_or_less_risk_never_takes_fewer(

@@ -40,8 +40,7 @@ class Consensus:
 
     def wanted(self, ended: Sequence[Trace]) -> int:
         """The first lot, then one more than have ended, or no more."""
-        more = 0 if len(ended) >= self.least and self._agreed(ended) else 1
-        return min(self.most, max(self.least, len(ended) + more))
+        return min(self.most, max(self.least, len(ended) + (not self._agreed(ended))))
 
     def _agreed(self, ended: Sequence[Trace]) -> bool:
         weights: defaultdict[str, float] = defaultdict(float)
