@@ -18,6 +18,7 @@ EXAMPLES: list[events.Event] = [
     events.GenerationFinished(t=0.5, id=2, finish_reason="stop", prompt=3, cached=1, completion=2),
     events.GenerationFailed(t=0.6, id=2, error="boom", status_code=500),
     events.GenerationDiscarded(t=0.7, id=2, completion=2),
+    events.GenerationJudged(t=0.75, id=2, accepted=False, by="rating", score=3.0),
     events.NodeChanged(t=0.8, node="a", state="ready", parents=("b",)),
     events.AnswerDelta(t=0.9, text="x"),
     events.Warned(t=1.0, message="m"),

@@ -23,7 +23,7 @@ from anabranch.orchestrator.errors import (
     UnsupportedCapability,
 )
 from anabranch.orchestrator.sampling import Constraint, Sampling
-from anabranch.serving.backends.sglang import from_url, request
+from anabranch.serving.backends.sglang import from_url, measuring, request
 from anabranch.serving.backends.sglang.connection import Connection
 from anabranch.serving.backends.sglang.mending import Halves, Mender
 from anabranch.serving.backends.sglang.prompt import prompt_of
@@ -504,6 +504,43 @@ async def test_with_its_cache_off_a_server_shares_nothing() -> None:
     without = {**WORKER, "/server_info": {"disable_radix_cache": True}}
     found = await inspect(Answers("http://one", without), lambda url: Answers(url, {}))
     assert found.capabilities.prefix_sharing is PrefixSharing.NONE
+
+
+@pytest.mark.parametrize(
+    ("about", "measures"),
+    [
+        ({"embedding": {"task": "embed"}}, {"embedding"}),
+        ({"embedding": {"task": "classify"}}, {"reward"}),
+        ({"embedding": {"task": "none"}}, {"likelihood"}),
+        ({"embedding": {"task": "something new"}}, set()),
+        ({}, {"likelihood"}),
+        (None, {"likelihood"}),
+    ],
+)
+async def test_what_a_server_measures_depends_on_its_model(about: Any, measures: set[str]) -> None:
+    """One that embeds or rewards writes no text, so it has no constraints, labels or log-probabilities either."""
+    answers = WORKER if about is None else {**WORKER, "/model_info": about}
+    found = (await inspect(Answers("http://one", answers), lambda url: Answers(url, {}))).capabilities
+    assert found.measures == measures
+    writes = measures == {"likelihood"}
+    assert (found.labels, bool(found.constraints), found.top_logprobs > 0) == (writes, writes, writes)
+
+
+@pytest.mark.parametrize(
+    ("measure", "answer"),
+    [
+        ("embedding", {"embedding": [], "meta_info": {}}),
+        ("embedding", {"error": "no"}),
+        ("reward", {"embedding": ["high"], "meta_info": {}}),
+        ("likelihood", {"meta_info": {"input_token_logprobs": [[None, 1, None]]}}),
+        ("likelihood", {"meta_info": {}}),
+        ("likelihood", None),
+    ],
+)
+def test_an_answer_without_the_numbers_is_an_error(measure: Any, answer: Any) -> None:
+    """It names what is missing."""
+    with pytest.raises(MalformedResponse, match=f"no {measure} in the answer"):
+        measuring.read(call(Branch.of("q"), measure=measure), answer)
 
 
 async def test_another_kind_of_server_is_refused_with_a_way_out() -> None:

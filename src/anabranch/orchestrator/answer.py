@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 AnswerFinish = FinishReason
 """Why the answer ends where it ends. `budget` and `deadline`: the best that there was when a limit was reached;
 `cancelled`: only in answers of delegated runs that were stopped."""
+
+Figure = int | float | str | bool | None | Sequence["Figure"] | Mapping[str, "Figure"]
+"""What a strategy reports of itself: whatever JSON can say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class Answer:
     Attributes:
         active: whether the strategy did what its name says; if not, `fell_back` says why.
         warnings: what went wrong on the way without stopping the run.
+        figures: what the strategy reports of itself, by name; each documents its own.
         generations: the record of every generation, in the order in which they were asked for. Each look gives
             objects of its own, which are only to be read.
     """
@@ -82,6 +86,7 @@ class Answer:
     active: bool = True
     fell_back: str | None = None
     warnings: tuple[str, ...] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     run_id: str
     finish_reason: AnswerFinish = "stop"
     usage: RunUsage = field(default_factory=RunUsage)
@@ -120,6 +125,7 @@ class Answer:
             "active": self.active,
             "fell_back": self.fell_back,
             "warnings": list(self.warnings),
+            "figures": dict(self.figures),
             "run_id": self.run_id,
             "finish_reason": self.finish_reason,
             "usage": self.usage.to_dict(),

@@ -17,6 +17,14 @@ from anabranch.orchestrator.sampling import Constraint, Sampling
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "cancelled", "budget", "deadline"]
 """Why a generation ended. The last three are the engine's: stopped by us, with what there was so far."""
 
+Measure = Literal["embedding", "reward", "likelihood"]
+"""What a call can ask for in place of text, all of it in numbers.
+
+`embedding`: the vector of the text of the branch's last turn, on its own.
+`reward`: a reward model's value of the conversation as it stands, the assistant's turn so far included.
+`likelihood`: the log-probability of each token of the branch's last segment, given all before it.
+"""
+
 
 class PrefixSharing(StrEnum):
     """How the siblings of a fork come to share their common prefix on this backend."""
@@ -43,6 +51,7 @@ class Capabilities:
         constraints: kinds of `Constraint` that it enforces.
         top_logprobs: most alternatives for each token it can report; 0 means no logprobs.
         labels: scores label continuations in one call (`Call.labels`).
+        measures: what it measures of a branch (`Call.measure`).
         abort: stops the work on the server when the stream is closed.
         priority: honours `Call.priority`.
         cached_tokens: reports how much of the prompt came from its cache.
@@ -57,6 +66,7 @@ class Capabilities:
     constraints: frozenset[str] = frozenset()
     top_logprobs: int = 0
     labels: bool = False
+    measures: frozenset[Measure] = frozenset()
     abort: bool = False
     priority: bool = False
     cached_tokens: bool = False
@@ -78,6 +88,7 @@ class Call:
         stop: stop strings; the text is cut before the one that matched.
         labels: when given, generate nothing: report how likely each of these texts is to come next
             (`End.label_logprobs`).
+        measure: when given, generate nothing: measure this of the branch (`End.measured`).
         priority: higher goes first, where the server can.
         affinity: calls with the same value share prefixes and are best served by one worker.
         group: names the fork that this call belongs to; siblings have the same.
@@ -93,6 +104,7 @@ class Call:
     constraint: Constraint | None = None
     top_logprobs: int = 0
     labels: tuple[str, ...] = ()
+    measure: Measure | None = None
     priority: int = 0
     affinity: str = ""
     group: str = ""
@@ -137,6 +149,7 @@ class End:
         tail: text that the token ids hold beyond the text of the deltas (the stop string, and the rest of its
             token); without token ids, the stop string where it is known.
         label_logprobs: for each of `Call.labels`, the log-probability of its coming next.
+        measured: what `Call.measure` asked for; one number for a reward.
         queued_s: seconds that the call waited inside the server; None where unknown.
     """
 
@@ -145,6 +158,7 @@ class End:
     matched: str | None = None
     tail: str = ""
     label_logprobs: Mapping[str, float] | None = None
+    measured: tuple[float, ...] = ()
     spec: SpecFigures | None = None
     queued_s: float | None = None
     model: str | None = None

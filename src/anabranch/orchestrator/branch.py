@@ -140,6 +140,11 @@ class Branch:
         """The text of the last user message."""
         return next((m.text for m in reversed(self.messages) if m.role == "user"), "")
 
+    @property
+    def last_turn(self) -> str:
+        """The text of its last turn: the assistant's so far, or else the last message."""
+        return self.text if self.segments or not self.messages else self.messages[-1].text
+
     def since(self, start: Branch) -> str:
         """The text of the assistant's turn that was written after `start`: without the caller's prefill, for instance.
 

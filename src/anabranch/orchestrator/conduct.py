@@ -60,6 +60,7 @@ def answer_of(run: Run, strategy: Strategy, began: float, *, cancelled: bool = F
         active=output.fell_back is None,
         fell_back=output.fell_back,
         warnings=tuple(output.warnings),
+        figures=dict(output.figures),
         run_id=state.run_id,
         finish_reason="cancelled" if cancelled else _finish_reason(limit, output.finish_reason),
         usage=usage_of(records),

@@ -229,6 +229,7 @@ class Drive:
             model=record.model,
             logprobs=written.logprobs,
             label_logprobs=end.label_logprobs,
+            measured=end.measured,
             spec=end.spec,
             depth=record.depth,
             span=record.span,
@@ -265,6 +266,9 @@ def check(call: Call, capabilities: Capabilities, name: str) -> None:
         )
     if call.labels and not capabilities.labels:
         raise UnsupportedCapability(f"{name} cannot score labels in one call; run.score can do without")
+    if call.measure is not None and call.measure not in capabilities.measures:
+        known = ", ".join(sorted(capabilities.measures)) or "nothing"
+        raise UnsupportedCapability(f"{name} measures no {call.measure}; it measures: {known}")
     if capabilities.max_stops is not None and len(call.stop) > capabilities.max_stops:
         raise UnsupportedCapability(f"{name} takes {capabilities.max_stops} stop strings, not {len(call.stop)}")
 

@@ -124,6 +124,18 @@ class GenerationDiscarded:
 
 
 @dataclass(slots=True, kw_only=True)
+class GenerationJudged:
+    """A strategy has judged what a generation wrote: a drafted step, a trace. `score` is on the judge's own scale."""
+
+    t: float
+    id: int
+    accepted: bool
+    by: str = ""
+    score: float | None = None
+    type: Literal["generation_judged"] = "generation_judged"
+
+
+@dataclass(slots=True, kw_only=True)
 class NodeChanged:
     """A node of a task graph changed its state."""
 
@@ -183,6 +195,7 @@ Event = (
     | GenerationFinished
     | GenerationFailed
     | GenerationDiscarded
+    | GenerationJudged
     | NodeChanged
     | AnswerDelta
     | Warned

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.orchestrator.backend import Delta, FinishReason, SpecFigures, TokenLogprob, TokenUsage
 from anabranch.orchestrator.branch import Branch, GenerationId
+from anabranch.orchestrator.errors import BudgetExhausted
 from anabranch.orchestrator.feed import Feed
 from anabranch.orchestrator.records import READ, Records
 from anabranch.orchestrator.scope import CLEAN_UP_S
@@ -39,6 +40,7 @@ class Generation:
         depth: generations on the longest chain of dependencies that ends here, this one included.
         span: completion tokens on the chain of dependencies that has most of them, these included.
         label_logprobs: log-probability of each label of a scoring call.
+        measured: what a measuring call found.
     """
 
     id: GenerationId
@@ -54,6 +56,7 @@ class Generation:
     model: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
     label_logprobs: Mapping[str, float] | None = None
+    measured: tuple[float, ...] = ()
     spec: SpecFigures | None = None
     depth: int = 1
     span: int = 0
@@ -67,6 +70,13 @@ class Generation:
     def complete(self) -> bool:
         """Whether the model itself ended it: neither a cap nor we cut it short."""
         return self.finish_reason in ("stop", "tool_calls")
+
+    def check_whole(self, what: str) -> None:
+        """Raises BudgetExhausted where a limit, or we, cut short what is of no use in part: `what`, for people."""
+        if self.finish_reason == "deadline":
+            raise BudgetExhausted("deadline", f"{what} was cut short")
+        if self.finish_reason in ("budget", "cancelled"):
+            raise BudgetExhausted("tokens", f"{what} was cut short")
 
     @property
     def branch(self) -> Branch:

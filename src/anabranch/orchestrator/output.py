@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anabranch.orchestrator.answer import AnswerFinish
+from anabranch.orchestrator.answer import AnswerFinish, Figure
 from anabranch.orchestrator.backend import FinishReason
 from anabranch.orchestrator.events import AnswerDelta
 from anabranch.orchestrator.feed import Feed, TextBuffer
@@ -18,6 +18,7 @@ class Output:
         self.warnings: list[str] = []
         self.fell_back: str | None = None
         self.proposal: str | None = None
+        self.figures: dict[str, Figure] = {}
         self.finish_reason: AnswerFinish = "stop"
         self.first_token_s: float | None = None
         self._listener = listener

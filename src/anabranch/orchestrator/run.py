@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
 from anabranch.orchestrator import events
-from anabranch.orchestrator.backend import Call, Capabilities
+from anabranch.orchestrator.answer import Figure
+from anabranch.orchestrator.backend import Call, Capabilities, Measure
 from anabranch.orchestrator.branch import Branch
 from anabranch.orchestrator.conduct import LiveAnswer
 from anabranch.orchestrator.drive import Drive
@@ -31,6 +32,7 @@ from anabranch.orchestrator.execute import execute
 from anabranch.orchestrator.execute import priority as priority_of_node
 from anabranch.orchestrator.fanout import Settling, as_completed, fan_out
 from anabranch.orchestrator.generation import Generation, LiveGeneration
+from anabranch.orchestrator.measuring import measure
 from anabranch.orchestrator.output import Output
 from anabranch.orchestrator.policy import Outcome, Policy
 from anabranch.orchestrator.records import REJECTED, RunRecords
@@ -97,6 +99,7 @@ class Run:
         constraint: Constraint | None = None,
         top_logprobs: int = 0,
         labels: Sequence[str] = (),
+        measure: Measure | None = None,
         priority: float | None = None,
     ) -> LiveGeneration:
         """Start a generation from a branch; it begins at once and belongs to the innermost open scope.
@@ -107,6 +110,7 @@ class Run:
             stop: stop strings; the text is cut before the one that matched (`Generation.matched`).
             max_tokens: cap on its completion tokens.
             sampling: the run's own where left out. A seed is derived anew for each generation.
+            labels, measure: write nothing, but score or measure; see `score`, `embed`, `reward`, `likelihood`.
             priority: what goes first when slots are short; higher is sooner.
 
         A call that the budget does not allow raises BudgetExhausted when it is awaited.
@@ -125,6 +129,7 @@ class Run:
             constraint=constraint,
             top_logprobs=top_logprobs,
             labels=tuple(labels),
+            measure=measure,
             priority=round(weight),
             affinity=self.state.run_id,
             group=group,
@@ -172,6 +177,32 @@ class Run:
         gets all of the probability; when none does, all get the same.
         """
         return await score(self, branch, labels, role=role)
+
+    async def embed(self, branch: Branch, *, role: str = "embedder") -> tuple[float, ...]:
+        """The embedding of the text of a branch's last turn, on its own.
+
+        Raises:
+            UnsupportedCapability: the role's backend measures no embeddings.
+        """
+        return await measure(self, branch, "embedding", role=role)
+
+    async def reward(self, branch: Branch, *, role: str = "scorer") -> float:
+        """A reward model's value of the conversation as it stands, the assistant's turn so far included.
+
+        On the model's own scale: many give logits, without bounds. Of several values, one for each step, the last.
+
+        Raises:
+            UnsupportedCapability: the role's backend measures no rewards.
+        """
+        return (await measure(self, branch, "reward", role=role))[-1]
+
+    async def likelihood(self, branch: Branch, *, role: str = "target") -> tuple[float, ...]:
+        """The log-probability of each token of a branch's last segment, given all that stands before it.
+
+        Raises:
+            UnsupportedCapability: the role's backend measures no likelihoods.
+        """
+        return await measure(self, branch, "likelihood", role=role)
 
     async def capabilities(self, role: str = "target") -> Capabilities:
         """What the backend behind a role can do."""
@@ -261,6 +292,26 @@ class Run:
         """Say that a generation's output is not used: its tokens are wasted, and those of what is built on it alone."""
         self.state.records.mark(generation.id, REJECTED)
         self.state.discard(generation.id, reason)
+
+    def judged(
+        self, generation: Generation, *, accepted: bool, by: str = "", score: float | None = None
+    ) -> None:
+        """Note a verdict on a generation, for the trace. It changes nothing: what is not used is to be discarded.
+
+        Args:
+            by: what judged.
+            score: on the judge's own scale.
+        """
+        if self.state.listeners:
+            self.state.publish(
+                events.GenerationJudged(
+                    t=self.state.now(), id=generation.id, accepted=accepted, by=by, score=score
+                )
+            )
+
+    def report(self, **figures: Figure) -> None:
+        """Figures of the strategy's own, by name, for `Answer.figures`: counts, rates, what was chosen and why."""
+        self.output.figures.update(figures)
 
     def warn(self, message: str) -> None:
         """Tell the caller of something that went wrong without stopping the run."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.orchestrator.branch import Branch
-from anabranch.orchestrator.errors import BudgetExhausted, InvalidParameter
-from anabranch.orchestrator.generation import Generation
+from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.orchestrator.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -27,19 +26,11 @@ async def score(run: Run, branch: Branch, labels: Sequence[str], *, role: str) -
         scored = await run.generate(
             branch, role=role, label="score", labels=labels, max_tokens=1, sampling=greedy
         )
-        _check_whole(scored)
+        scored.check_whole("a judgement")
         return softmax(scored.label_logprobs or {}, labels)
     written = await run.generate(branch, role=role, label="judge", max_tokens=PLAIN_TOKENS, sampling=greedy)
-    _check_whole(written)
+    written.check_whole("a judgement")
     return one_hot(written.text, labels)
-
-
-def _check_whole(generation: Generation) -> None:
-    """A judgement that a limit cut short is none."""
-    if generation.finish_reason == "deadline":
-        raise BudgetExhausted("deadline", "a judgement was cut short")
-    if generation.finish_reason in ("budget", "cancelled"):
-        raise BudgetExhausted("tokens", "a judgement was cut short")
 
 
 def softmax(logprobs: Mapping[str, float], labels: Sequence[str]) -> dict[str, float]:

@@ -50,6 +50,7 @@ class Reply:
     hang: bool = False
     without_usage: bool = False
     label_logprobs: Mapping[str, float] | None = None
+    measured: tuple[float, ...] = (0.0,)
     matched: str | None = None
 
     @classmethod
@@ -100,6 +101,7 @@ DEFAULT_CAPABILITIES = Capabilities(
     constraints=frozenset({"json_schema", "regex", "ebnf"}),
     top_logprobs=20,
     labels=True,
+    measures=frozenset({"embedding", "reward", "likelihood"}),
     abort=True,
     cached_tokens=True,
     max_concurrency=1_000_000,
@@ -201,13 +203,14 @@ def _end(reply: Reply, call: Call, finish: FinishReason, written: int) -> Delta:
         matched=reply.matched,
         tail=reply.matched or "",
         label_logprobs=labels,
+        measured=reply.measured if call.measure else (),
     )
     return Delta(tokens=0, end=end)
 
 
 def _cap(reply: Reply, call: Call) -> tuple[tuple[str, ...], FinishReason]:
     """The pieces that `max_tokens` leaves, a token each."""
-    if call.labels:
+    if call.labels or call.measure:
         return (), "stop"
     cap = call.max_tokens
     if cap is not None and reply.tokens is None and len(reply.chunks) > cap:

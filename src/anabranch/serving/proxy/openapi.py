@@ -195,6 +195,7 @@ def _replies() -> dict[str, Schema]:
                 "active": {"type": "boolean"},
                 "fell_back": _nullable(_TEXT),
                 "warnings": {"type": "array", "items": _TEXT},
+                "figures": _OPEN,
                 "usage": {"type": "object", "properties": _figures(), "additionalProperties": True},
             },
             "additionalProperties": True,

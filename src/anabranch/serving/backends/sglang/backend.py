@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
@@ -25,10 +25,10 @@ from anabranch.orchestrator.errors import (
     UnsupportedCapability,
 )
 from anabranch.serving.backends.endpoint import Endpoint
-from anabranch.serving.backends.sglang import reply, request
+from anabranch.serving.backends.sglang import measuring, reply, request
 from anabranch.serving.backends.sglang.connection import Connection
 from anabranch.serving.backends.sglang.mending import Halves, Mender
-from anabranch.serving.backends.sglang.prompt import Prompt, prompt_of
+from anabranch.serving.backends.sglang.prompt import NO_PROMPT, Prompt, prompt_of
 from anabranch.serving.backends.sglang.reply import Reader, Unroller
 from anabranch.serving.backends.sglang.server import Server, inspect
 from anabranch.serving.backends.sglang.thinking import Splitter
@@ -110,11 +110,10 @@ class SGLangBackend:
     async def stream(self, call: Call) -> AsyncGenerator[Delta]:
         """Run one call: see `Backend.stream`."""
         server = await self._known()
-        prompt = await prompt_of(call, server)
+        prompt = NO_PROMPT if call.measure == "embedding" else await prompt_of(call, server)
         ended = False
         try:
-            run = self._score if call.labels else self._generate
-            async with aclosing(run(call, server, prompt)) as deltas:
+            async with aclosing(self._work(call, server)(call, server, prompt)) as deltas:
                 async for delta in deltas:
                     ended = delta.end is not None
                     yield delta
@@ -122,6 +121,13 @@ class SGLangBackend:
             if not ended:
                 await self._abort(call.rid, server)
             raise
+
+    def _work(self, call: Call, server: Server) -> Callable[[Call, Server, Prompt], AsyncGenerator[Delta]]:
+        if call.measure is not None:
+            return self._measure
+        if "likelihood" not in (measures := server.capabilities.measures):
+            raise UnsupportedCapability(f"{self.name} writes no text; it measures: {', '.join(measures)}")
+        return self._score if call.labels else self._generate
 
     def _connect(self, url: str) -> Connection:
         connection = Connection(url, api_key=self._api_key)
@@ -165,6 +171,13 @@ class SGLangBackend:
         queued_s = meta.get("queue_time")
         end = End(usage=reply.usage(meta), label_logprobs=scores, queued_s=queued_s, model=call.model)
         yield Delta(tokens=0, end=end)
+
+    async def _measure(self, call: Call, server: Server, prompt: Prompt) -> AsyncGenerator[Delta]:
+        """Ask for numbers in place of text."""
+        asked = measuring.ask(call, prompt)
+        answer = await self._entry.post(asked.path, asked.body, headers=request.headers(call))
+        numbers, meta = measuring.read(call, answer)
+        yield Delta(tokens=0, end=End(usage=reply.usage(meta), measured=numbers, model=call.model))
 
     async def _abort(self, rid: str, server: Server) -> None:
         """Tell the server, even if we are cancelled meanwhile; it also notices by itself, but later."""

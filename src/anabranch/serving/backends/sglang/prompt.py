@@ -12,10 +12,15 @@ from anabranch.serving.backends.sglang.server import Server
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The ids of a prompt. `opened`: it ends within reasoning."""
+    """The ids of a prompt. `opened`: it ends within reasoning. `last`: how many ids the branch's last segment has."""
 
     ids: tuple[int, ...]
     opened: bool
+    last: int = 0
+
+
+NO_PROMPT = Prompt((), opened=False)
+"""Of calls that are about a text on its own."""
 
 
 async def prompt_of(call: Call, server: Server) -> Prompt:
@@ -26,12 +31,13 @@ async def prompt_of(call: Call, server: Server) -> Prompt:
         BackendError: the server did not tokenize it.
     """
     ids: tuple[int, ...] = ()
-    opened = False
+    opened, begin = False, 0
     if messages := request.messages(call.branch):
         template = request.template(call.sampling)
         ids = await server.tokenizer.chat(messages, template)
         opened = await server.tokenizer.opens_reasoning(template, server.tags)
     for segment in call.branch.segments:
+        begin = len(ids)
         if segment.token_ids and segment.vocabulary == server.capabilities.vocabulary:
             ids += segment.token_ids
             opened = await _opened_after(segment, server, before=opened)
@@ -39,7 +45,7 @@ async def prompt_of(call: Call, server: Server) -> Prompt:
             text = request.spoken(segment, server.tags, opened=opened)
             ids += await server.tokenizer.text(text)
             opened = server.tags.open_after(text, before=opened)
-    return Prompt(ids, opened)
+    return Prompt(ids, opened, len(ids) - begin if call.branch.segments else 0)
 
 
 async def _opened_after(segment: Segment, server: Server, *, before: bool) -> bool:

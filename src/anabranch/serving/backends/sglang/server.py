@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.orchestrator.backend import Capabilities, PrefixSharing
+from anabranch.orchestrator.backend import Capabilities, Measure, PrefixSharing
 from anabranch.orchestrator.errors import BackendUnavailable, ModelNotFound, UnsupportedCapability
 from anabranch.serving.backends.sglang.connection import Connection
 from anabranch.serving.backends.sglang.thinking import Tags, tags_of
@@ -16,6 +16,13 @@ MOST_CONCURRENT = 128
 """Calls in flight for each server: with more than that waiting, SGLang's cache-aware policies order them by arrival."""
 MOST_STOPS = 32
 MOST_TOP_LOGPROBS = 20
+
+MEASURES: Mapping[str, frozenset[Measure]] = {
+    "embed": frozenset({"embedding"}),
+    "classify": frozenset({"reward"}),
+    "none": frozenset({"likelihood"}),
+}
+"""What a server measures, by the task that its model is run for (`/model_info`); `none`: it writes text."""
 
 _ROUTER = "router_manager"
 _Fields = Mapping[str, Any]
@@ -69,7 +76,9 @@ async def inspect(entry: Connection, connect: Callable[[str], Connection]) -> Se
     return Server(
         workers=workers,
         tokenizer=tokenizer,
-        capabilities=_capabilities(info, models, await tokenizer.fingerprint(), len(workers)),
+        capabilities=_capabilities(
+            info, models, await _task(workers[0]), await tokenizer.fingerprint(), len(workers)
+        ),
         incremental=bool(info.get("incremental_streaming_output")),
         parser=bool(info.get("reasoning_parser")),
         tags=tags_of(info.get("reasoning_parser")),
@@ -102,17 +111,30 @@ async def _behind_router(entry: Connection, connect: Callable[[str], Connection]
     return workers
 
 
-def _capabilities(info: _Fields, models: list[_Fields], vocabulary: str, workers: int) -> Capabilities:
+async def _task(worker: Connection) -> str:
+    """What its model is run for: `none` writes text, `embed` and `classify` measure. Older servers do not say."""
+    try:
+        about = await worker.get("/model_info")
+    except ModelNotFound:
+        return "none"
+    return str((about.get("embedding") or {}).get("task") or "none")
+
+
+def _capabilities(
+    info: _Fields, models: list[_Fields], task: str, vocabulary: str, workers: int
+) -> Capabilities:
     state = (info.get("internal_states") or [{}])[0]
     running = state.get("effective_max_running_requests_per_dp") or info.get("max_running_requests")
     grammars = info.get("grammar_backend") not in (None, "none")
+    writes = task == "none"
     return Capabilities(
         models=tuple(model["id"] for model in models),
         vocabulary=vocabulary,
         prefill=True,
-        constraints=frozenset({"json_schema", "regex", "ebnf"} if grammars else ()),
-        top_logprobs=MOST_TOP_LOGPROBS,
-        labels=True,
+        constraints=frozenset({"json_schema", "regex", "ebnf"} if grammars and writes else ()),
+        top_logprobs=MOST_TOP_LOGPROBS if writes else 0,
+        labels=writes,
+        measures=MEASURES.get(task, frozenset()),
         abort=True,
         priority=bool(info.get("enable_priority_scheduling")),
         cached_tokens=True,
