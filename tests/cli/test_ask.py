@@ -35,6 +35,7 @@ KEYS = [
     "active",
     "fell_back",
     "warnings",
+    "figures",
     "run_id",
     "finish_reason",
     "usage",

@@ -15,7 +15,7 @@ from rich.text import Text
 from anabranch.cli import errors
 from anabranch.cli.console import PlainConsole
 from anabranch.cli.live import LiveDisplay
-from anabranch.cli.summary import remarks, summary_line
+from anabranch.cli.summary import remarks, reported_line, summary_line
 from anabranch.cli.text import harmless
 from anabranch.orchestrator.answer import Answer
 from anabranch.orchestrator.events import AnswerDelta, Event
@@ -89,7 +89,8 @@ class Output:
     def _remark(self, summary: Mapping[str, Any]) -> None:
         if self.figures is not None:
             self.figures.print()
-            self.figures.print(Text(summary_line(summary), "dim"), soft_wrap=True)
+            for line in filter(None, (summary_line(summary), reported_line(summary))):
+                self.figures.print(Text(line, "dim"), soft_wrap=True)
         for remark in remarks(summary):
             if self.figures is not None:
                 self.figures.print(Text(remark, "yellow"), soft_wrap=True)

@@ -40,6 +40,22 @@ def _said(name: str, value: str) -> str:
     return f"{name} {value}"
 
 
+def reported_line(summary: Mapping[str, Any]) -> str:
+    """What the strategy reports of itself, on one line: `acceptance 0.83 · drafts: accepted 5, rejected 1 · …`."""
+    reported: Mapping[str, Any] = summary.get("figures") or {}
+    told = [_reported(name, value) for name, value in reported.items() if value not in (None, "", {}, [])]
+    return one_line(" · ".join(told))
+
+
+def _reported(name: str, value: Any) -> str:
+    name = name.replace("_", " ")
+    if isinstance(value, Mapping):
+        return f"{name}: {', '.join(f'{key} {each}' for key, each in value.items())}"
+    if isinstance(value, list):
+        return f"{name}: {', '.join(map(str, value))}"
+    return f"{name} {value}"
+
+
 def remarks(summary: Mapping[str, Any]) -> list[str]:
     """What the user should know beside the answer: that it is not what was asked for, and what went wrong."""
     said = [str(warning) for warning in summary.get("warnings") or ()]

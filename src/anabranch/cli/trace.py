@@ -61,7 +61,7 @@ def _print(timeline: Timeline, width: int | None) -> None:
 
     from anabranch.cli.chart import chart, headline
     from anabranch.cli.console import PlainConsole
-    from anabranch.cli.summary import remarks, summary_line
+    from anabranch.cli.summary import remarks, reported_line, summary_line
     from anabranch.cli.text import one_line
 
     console = PlainConsole()
@@ -78,6 +78,7 @@ def _print(timeline: Timeline, width: int | None) -> None:
     elif not timeline.finished:
         console.print(Text("the trace ends before the run does", "yellow"))
     else:
-        console.print(Text(summary_line(timeline.summary), "dim"), soft_wrap=True)
+        for line in filter(None, (summary_line(timeline.summary), reported_line(timeline.summary))):
+            console.print(Text(line, "dim"), soft_wrap=True)
     for remark in remarks(timeline.summary) or timeline.warnings:
         console.print(Text(one_line(remark), "yellow"), soft_wrap=True)

@@ -68,6 +68,15 @@ def usage_of(records: Iterable[GenerationRecord]) -> RunUsage:
     )
 
 
+def span_of(records: Iterable[GenerationRecord], *, role: str) -> int:
+    """The span of one role's tokens alone: those on the chain of dependencies that has most of them."""
+    spans: dict[GenerationId, int] = {}
+    for record in records:  # in the order of asking: what a generation stands on comes before it
+        before = max((spans.get(parent, 0) for parent in record.parents), default=0)
+        spans[record.id] = before + (record.completion if record.role == role else 0)
+    return max(spans.values(), default=0)
+
+
 def computation_graph(records: Iterable[GenerationRecord]) -> nx.DiGraph[GenerationId]:
     """The run as a graph: a node for each generation (`record` is its attribute), an edge for each dependency."""
     import networkx as nx

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from lookahead import World, simulate  # the benchmark's
 from lookahead import answer as answer_of
 
 from anabranch import Answer, Limits, Orchestrator, RetryPolicy
-from anabranch.orchestrator.backend import Call
+from anabranch.orchestrator.backend import Call, SpecFigures
 from anabranch.orchestrator.errors import BackendUnavailable, InvalidParameter, RequestRejected
 from anabranch.strategies.lookahead import Lookahead, specreason
 from anabranch.strategies.lookahead.timing import DepthRule, speedup
@@ -43,7 +45,13 @@ def says(text: str, *, matched: str | None = "\n\n") -> Script:
 
 
 def run(
-    target: Script = right, draft: Script = quick, judge: Script | None = None, **params: object
+    target: Script = right,
+    draft: Script = quick,
+    judge: Script | None = None,
+    *,
+    listeners: Sequence[Callable[[Any], None]] = (),
+    max_tokens: int | None = None,
+    **params: object,
 ) -> tuple[Answer, dict[str, ScriptedBackend]]:
     """An answer by these models, and the models; nothing is left under way at any of them."""
     backends = {"target": ScriptedBackend(target), "draft": ScriptedBackend(draft)}
@@ -54,7 +62,7 @@ def run(
     async def ask() -> Answer:
         async with Orchestrator(backends["target"], roles=roles, retry=RetryPolicy(attempts=1)) as orch:
             strategy = Lookahead(**{"verifier": "exact", **params})  # type: ignore[arg-type]
-            return await orch.ask("question", strategy=strategy)
+            return await orch.ask("question", strategy=strategy, listeners=listeners, max_tokens=max_tokens)
 
     answer = run_virtual(ask())
     assert not any(backend.running for backend in backends.values())
@@ -316,3 +324,71 @@ def test_bad_parameters_are_named(params: dict[str, object]) -> None:
 
     with pytest.raises(InvalidParameter):
         run_virtual(ask())
+
+
+def test_the_answer_says_what_became_of_the_drafts() -> None:
+    """Counts and tokens by fate; the rate is over what was decided on; the trace has a verdict for each."""
+
+    def draft(call: Call) -> Reply:
+        return quick(call) if place(call) != 2 else says("wrong")(call)
+
+    heard: list[Any] = []
+    answer, _ = run(draft=draft, depth=2, listeners=[heard.append])
+    figures = answer.figures
+    # The draft after "wrong" is there before the verdict on it, and nobody judges that one.
+    assert figures["drafts"] == {"accepted": 5, "rejected": 1, "discarded": 1}
+    assert figures["draft_tokens"] == {"accepted": 50, "rejected": 10, "discarded": 10}
+    assert figures["acceptance"] == pytest.approx(5 / 6, abs=1e-4)
+    assert (figures["target_steps"], figures["target_tokens"]) == (1, 10)
+    assert figures["depth"] == 2
+    assert figures["accept_length"] is None
+    judged = [event.accepted for event in heard if event.type == "generation_judged"]
+    assert judged.count(True) == 5
+    assert judged.count(False) == 1
+    reasons = sorted(event.reason for event in heard if event.type == "generation_discarded" and event.reason)
+    assert {"rejected", "discarded"} <= set(reasons)
+
+
+def test_the_targets_own_span_leaves_out_the_drafts() -> None:
+    """With every draft right, the target's steps depend on drafts alone, so its span is that of one step."""
+    answer, _ = run(depth=8)
+    assert answer.figures["target_span"] == 10
+    plain, _ = run(depth=0)
+    assert plain.figures["target_span"] == 10 * STEPS
+
+
+def test_an_answer_that_its_cap_ends_goes_no_further() -> None:
+    """The cap is reached with further accepted drafts at hand: nothing more is asked for, and nothing written."""
+
+    def reworded(call: Call) -> Reply:
+        return replace(quick(call), chunks=(f"Step number {place(call)}",))
+
+    def judge(call: Call) -> Reply:
+        first = "number 0" in call.branch.question  # judged last, so that all are accepted at once
+        return Reply(label_logprobs={"yes": -0.1, "no": -3.0}, delay_s=30.0 if first else 0.0)
+
+    answer, backends = run(draft=reworded, judge=judge, verifier="same", depth=8, max_tokens=20)
+    assert answer.text.split("\n\n")[:2] == ["Step number 0", "Step number 1"]
+    assert "2" not in answer.text
+    assert answer.finish_reason == "length"
+    assert all("\n\n" in log.call.stop for log in backends["target"].calls)
+
+
+def test_no_draft_is_no_verdict() -> None:
+    """A look-up that finds nothing is not held against drafting."""
+    answer, _ = run(drafter="lookup")
+    assert answer.figures["drafts"] == {"accepted": 0, "rejected": 0, "discarded": 0}
+    assert answer.figures["acceptance"] is None
+
+
+def test_token_level_speculation_stands_beside() -> None:
+    """The mean of what the target's server reports."""
+    steps = iter([2.0, 3.0, 4.0, 3.0, 3.0, 3.0])
+
+    def target(call: Call) -> Reply:
+        return replace(
+            right(call), spec=SpecFigures(verify_count=5, accept_length=next(steps), accept_rate=0.5)
+        )
+
+    answer, _ = run(target, depth=0)
+    assert answer.figures["accept_length"] == 3.0

@@ -61,7 +61,7 @@ def test_where_the_draft_is_rejected_the_targets_step_counts() -> None:
     tree.moves()
     tree.judged(1, accepted=False)
     assert tree.moves() == [
-        Drop(node=1),
+        Drop(node=1, rejected=True),
         Drop(node=2),
         Commit(node=3, step=step("A"), by="target"),
         Draft(node=4, parent=3),
@@ -83,7 +83,7 @@ def test_what_is_no_step_is_never_judged(bad: Step | None) -> None:
     tree = Tree(depth=2)
     tree.moves()
     tree.drafted(1, bad)
-    assert tree.moves() == [Drop(node=1)]
+    assert tree.moves() == [Drop(node=1, rejected=bad is not None)]
     tree.written(0, step("A"))
     assert kinds(tree.moves()) == ["Commit", "Draft", "Target"]
 
@@ -95,7 +95,7 @@ def test_a_draft_that_repeats_the_step_before_is_rejected() -> None:
     tree.drafted(1, step("The same."))
     tree.moves()
     tree.drafted(2, step("the  same."))
-    assert tree.moves() == [Drop(node=2)]
+    assert tree.moves() == [Drop(node=2, rejected=True)]
 
 
 def test_one_that_ends_and_one_that_goes_on_are_not_the_same() -> None:
@@ -128,7 +128,7 @@ def test_without_comparison_the_target_writes_only_what_was_rejected() -> None:
     tree.drafted(1, step("a"))
     assert tree.moves() == [Judge(node=1, draft=step("a"), own=None)]
     tree.judged(1, accepted=False)
-    assert tree.moves() == [Drop(node=1), Target(node=0)]
+    assert tree.moves() == [Drop(node=1, rejected=True), Target(node=0)]
     tree.written(0, step("A"))
     assert kinds(tree.moves()) == ["Commit", "Draft"]
 

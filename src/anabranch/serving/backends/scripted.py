@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-from anabranch.orchestrator.backend import Call, Capabilities, Delta, End, FinishReason, TokenUsage
+from anabranch.orchestrator.backend import Call, Capabilities, Delta, End, FinishReason, SpecFigures, TokenUsage
 from anabranch.orchestrator.errors import AnabranchError, BackendError, InvalidParameter
 
 _TOKEN = re.compile(r"\s*\S+|\s+$")
@@ -52,6 +52,7 @@ class Reply:
     label_logprobs: Mapping[str, float] | None = None
     measured: tuple[float, ...] = (0.0,)
     matched: str | None = None
+    spec: SpecFigures | None = None
 
     @classmethod
     def of(cls, text: str, *, delay_s: float = 0.0, chunk_s: float = 0.0, tokens: int | None = None) -> Self:
@@ -204,6 +205,7 @@ def _end(reply: Reply, call: Call, finish: FinishReason, written: int) -> Delta:
         tail=reply.matched or "",
         label_logprobs=labels,
         measured=reply.measured if call.measure else (),
+        spec=reply.spec,
     )
     return Delta(tokens=0, end=end)
 

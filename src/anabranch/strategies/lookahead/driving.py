@@ -12,8 +12,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from anabranch.orchestrator.accounting import span_of
 from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted
 from anabranch.strategies.lookahead.steps import Step, step_of
+from anabranch.strategies.lookahead.tally import Fate, Tally
 from anabranch.strategies.lookahead.timing import DepthRule
 from anabranch.strategies.lookahead.tree import Commit, Draft, Drop, Judge, Move, Target, Tree
 from anabranch.strategies.lookahead.verifiers import Exact, exact
@@ -53,6 +55,7 @@ class Driving:
         self._tasks: defaultdict[int, list[asyncio.Task[None]]] = defaultdict(list)
         self._drafts: dict[int, Step] = {}
         self._news: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self._tally = Tally()
         self._last, self._repeats = "", 1
         self._over = False
         self._plainly = False
@@ -67,8 +70,14 @@ class Driving:
                 self._do(scope, self._tree.moves())
             # What no verdict has reached is not used.
             for node in list(self._drafts):
-                self._discard(node)
+                self._discard(node, "discarded")
         return self._place if self._plainly else None
+
+    def report(self) -> None:
+        """Put into the answer what became of the drafts."""
+        run = self._run
+        target_span = span_of(run.records, role="target")
+        run.report(**self._tally.figures(), depth=self._tree.depth, target_span=target_span)
 
     # What the tree asks for
 
@@ -77,7 +86,7 @@ class Driving:
             if isinstance(move, Commit):
                 self._commit(move)
             elif isinstance(move, Drop):
-                self._drop(move.node)
+                self._drop(move)
             elif not self._over:
                 self._tasks[move.node].append(scope.start(self._work(move)))
 
@@ -107,12 +116,15 @@ class Driving:
                 stop=(self._strategy.boundary, *self._run.stop),
                 max_tokens=self._step_cap(),
             )
-            step = step_of(await live, self._strategy.boundary)
+            generation = await live
+        self._tally.speculated(generation.spec)
+        step = step_of(generation, self._strategy.boundary)
         self._hear(self._written, move.node, step, self._now() - began)
 
     async def _judge(self, move: Judge) -> None:
-        verdict = exact(move.draft, move.own)
+        verdict, by = exact(move.draft, move.own), Exact.name
         if verdict is None:
+            by = self._verifier.name
             try:
                 async with self._run.scope():
                     verdict = await self._verifier.judge(self._run, move.draft, move.own)
@@ -121,20 +133,29 @@ class Driving:
             except AnabranchError as error:
                 self._hear(self._without_judge, move.node, error)
                 return
+        if (drafted := move.draft.generation) is not None:
+            self._run.judged(drafted, accepted=verdict.accepted, by=by, score=verdict.score)
         self._hear(self._judged, move.node, verdict.accepted)
 
-    def _drop(self, node: int) -> None:
-        for task in self._tasks.pop(node, ()):
+    def _drop(self, move: Drop) -> None:
+        for task in self._tasks.pop(move.node, ()):
             task.cancel()
-        self._discard(node)
-        self._branches.pop(node, None)
+        if move.rejected:
+            self._rule.saw_verdict(accepted=False)
+        self._discard(move.node, "rejected" if move.rejected else "discarded")
+        self._branches.pop(move.node, None)
 
     def _commit(self, move: Commit) -> None:
         step, cap = move.step, self._run.max_tokens
-        if self._over or (cap is not None and move.by == "draft" and self.tokens + step.tokens > cap):
+        if self._over:
+            return
+        if cap is not None and move.by == "draft" and self.tokens + step.tokens > cap:
             self._finish_plainly()
             return
-        self._drafts.pop(move.node, None)
+        if move.by == "draft":
+            self._tally.draft(self._drafts.pop(move.node, step), "accepted")
+        else:
+            self._tally.own(step)
         self._branches[move.node] = self._place = step.branch
         self.tokens += step.tokens
         self._write(step)
@@ -146,19 +167,23 @@ class Driving:
         self._news.put_nowait(partial(told, *about))
 
     def _drafted(self, node: int, step: Step | None, seconds: float) -> None:
-        if step is not None:
-            self._drafts[node], self._branches[node] = step, step.branch
         self._rule.saw_step("draft", seconds)
-        self._tree.drafted(node, step)
+        if step is not None:
+            self._drafts[node] = step
         if not self._tree.knows(node):
-            self._discard(node)
+            self._discard(node, "discarded")
+            return
+        if step is not None:
+            self._branches[node] = step.branch
+        self._tree.drafted(node, step)
 
     def _written(self, node: int, step: Step, seconds: float) -> None:
         self._rule.saw_step("target", seconds)
         self._tree.written(node, step)
 
     def _judged(self, node: int, accepted: bool) -> None:
-        self._rule.saw_verdict(accepted=accepted)
+        if accepted:
+            self._rule.saw_verdict(accepted=True)
         self._tree.judged(node, accepted=accepted)
 
     def _without_judge(self, node: int, error: AnabranchError) -> None:
@@ -224,10 +249,11 @@ class Driving:
     def _finish_plainly(self) -> None:
         self._over = self._plainly = True
 
-    def _discard(self, node: int) -> None:
+    def _discard(self, node: int, fate: Fate) -> None:
         step = self._drafts.pop(node, None)
+        self._tally.draft(step, fate)
         if step is not None and step.generation is not None:
-            self._run.discard(step.generation, "rejected")
+            self._run.discard(step.generation, fate)
 
     def _step_cap(self) -> int:
         cap = self._run.max_tokens

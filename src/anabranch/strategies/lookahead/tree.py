@@ -63,9 +63,13 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """Stop whatever was asked for at this node; its drafted step is not used."""
+    """Stop whatever was asked for at this node; its drafted step is not used.
+
+    `rejected`: because of itself, by a verdict or because it is no whole step; else because of what stood before or beside it.
+    """
 
     node: int
+    rejected: bool = False
 
 
 Move = Draft | Target | Judge | Commit | Drop
@@ -134,12 +138,11 @@ class Tree:
         """A draft is there; None: there will be none. Half a step, an empty one and a repeated one are rejected."""
         if (found := self._nodes.get(node)) is None:
             return
-        found.drafting = False
-        if step is None or not step.whole or step.empty or step.same_as(self._before(found)):
-            found.draft = step
+        found.drafting, found.draft = False, step
+        if step is None:
+            self._set_aside(found)
+        elif not step.whole or step.empty or step.same_as(self._before(found)):
             self._reject(found)
-        else:
-            found.draft = step
 
     def written(self, node: int, step: Step) -> None:
         """The target's own step after a node is there."""
@@ -153,7 +156,7 @@ class Tree:
         if accepted:
             found.accepted = True
             for sibling in [other for other in _parent(found).children if other is not found]:
-                self._reject(sibling)
+                self._set_aside(sibling)
         else:
             self._reject(found)
 
@@ -244,6 +247,9 @@ class Tree:
 
     def _reject(self, node: _Node) -> None:
         node.accepted = False
+        self._set_aside(node)
+
+    def _set_aside(self, node: _Node) -> None:
         _parent(node).children.remove(node)
         self._forget(node)
 
@@ -255,7 +261,7 @@ class Tree:
     def _forget(self, node: _Node) -> None:
         for each in list(self._walk(node)):
             del self._nodes[each.number]
-            self._moves.append(Drop(node=each.number))
+            self._moves.append(Drop(node=each.number, rejected=each.accepted is False))
 
     def _walk(self, node: _Node) -> Iterator[_Node]:
         """A node and all below it, parents first."""

@@ -6,13 +6,15 @@ space and case, is accepted. What follows differs in cost and risk; each says so
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from anabranch.orchestrator.branch import Branch
 from anabranch.strategies.lookahead.steps import Step
 
 if TYPE_CHECKING:
-    from anabranch.orchestrator.branch import Branch
     from anabranch.orchestrator.run import Run
     from anabranch.prompts import Prompt
 
@@ -29,9 +31,11 @@ class Verifier(Protocol):
     """Judges a draft.
 
     Attributes:
+        name: what it is called in traces.
         compares: it needs the target's own step at the same place.
     """
 
+    name: ClassVar[str]
     compares: ClassVar[bool]
 
     async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
@@ -52,6 +56,7 @@ class Exact:
     decodes greedily and is close to the target.
     """
 
+    name: ClassVar[str] = "exact"
     compares: ClassVar[bool] = True
 
     async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
@@ -69,6 +74,7 @@ class Same:
 
     prompt: Prompt
     threshold: float = 0.5
+    name: ClassVar[str] = "same"
     compares: ClassVar[bool] = True
 
     async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
@@ -92,6 +98,7 @@ class Rating:
     threshold: float = 7.0
     expected: bool = False
     role: str = "target"
+    name: ClassVar[str] = "rating"
     compares: ClassVar[bool] = False
 
     async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
@@ -103,6 +110,82 @@ class Rating:
         likeliest = float(max(digits, key=lambda digit: scores[digit]))
         score = sum(int(digit) * scores[digit] for digit in digits) if self.expected else likeliest
         return Verdict(accepted=score >= self.threshold, score=score)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """The embeddings of the two steps point the same way (Lookahead Reasoning's second verifier, cosine above 0.95).
+
+    Cost: two short calls of the role `embedder`, which may be a very small model. Risk: an embedding is about what a text
+    is about; a step with another number in it has nearly the same.
+    """
+
+    threshold: float = 0.95
+    name: ClassVar[str] = "embedding"
+    compares: ClassVar[bool] = True
+
+    async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
+        """Compare."""
+        assert own is not None
+
+        async def vector(step: Step) -> tuple[float, ...]:
+            return await run.embed(_behind(Branch.of(step.text), step))
+
+        first, second = [outcome.value or () for outcome in await run.map(vector, (draft, own))]
+        score = cosine(first, second)
+        return Verdict(accepted=score >= self.threshold, score=score)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """A process reward model values the reasoning that ends with the draft (RSD, arXiv 2501.19324; at least 0.7).
+
+    Cost: the role `scorer` reads the draft; the target writes only what is rejected. Risk: the answer is no longer the
+    target's: it is as good as the reward model, whose scale must fit the threshold. `logit`: its values are
+    logits, mapped to 0 .. 1 by a sigmoid.
+    """
+
+    threshold: float = 0.7
+    logit: bool = True
+    name: ClassVar[str] = "reward"
+    compares: ClassVar[bool] = False
+
+    async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
+        """Measure."""
+        value = await run.reward(draft.branch)
+        score = sigmoid(value) if self.logit else value
+        return Verdict(accepted=score >= self.threshold, score=score)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likelihood:
+    """The target finds the draft likely enough: the geometric mean of its tokens' probabilities.
+
+    Cost: the target reads the draft, whose tokens it needs anyway, and writes only what is rejected: the cheapest check
+    that looks at the draft alone. Risk: a wrong number in a fluent sentence costs one token's probability among many;
+    a right step in other words than the target's looks unlikely. The threshold is not a published one.
+    """
+
+    threshold: float = 0.5
+    name: ClassVar[str] = "likelihood"
+    compares: ClassVar[bool] = False
+
+    async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
+        """Measure."""
+        logprobs = await run.likelihood(draft.branch)
+        score = math.exp(sum(logprobs) / len(logprobs))
+        return Verdict(accepted=score >= self.threshold, score=score)
+
+
+def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """Cosine of the angle between two vectors; 0 where one has no length."""
+    lengths = math.hypot(*first) * math.hypot(*second)
+    return sum(a * b for a, b in zip(first, second, strict=True)) / lengths if lengths else 0.0
+
+
+def sigmoid(logit: float) -> float:
+    """A logit as a probability; no logit is too great."""
+    return 0.5 * (1.0 + math.tanh(0.5 * logit))
 
 
 def _behind(question: Branch, *steps: Step) -> Branch:
