@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from anabranch.orchestrator.branch import Branch
 from anabranch.orchestrator.sampling import Constraint, Sampling
@@ -74,6 +74,10 @@ class Capabilities:
     max_concurrency: int = 64
     context_length: int | None = None
     max_stops: int | None = None
+
+    def has(self, name: str) -> bool:
+        """Whether it can do this: the name of one of these fields, or of a measure."""
+        return name in self.measures if name in get_args(Measure) else bool(getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

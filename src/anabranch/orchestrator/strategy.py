@@ -8,7 +8,7 @@
 
 The strategy decides what to fork, keep, prune and join. It writes the answer with `run.emit` or `run.relay`, and
 raises AnabranchError when it cannot give one. A strategy that cannot do without a capability has an attribute
-`requires`, such as `{"target": ("prefill",)}`: the mismatch is then an error before the first token.
+`requires`, such as `{"target": ("prefill",), "scorer": ("reward",)}`: the mismatch is then an error before the first token.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Strategy(Protocol):
 
 
 async def check_requirements(strategy: Strategy, roles: Mapping[str, Role]) -> None:
-    """Hold a strategy's `requires`, where it has one, against its backends: role -> names of capabilities.
+    """Hold a strategy's `requires`, where it has one, against its backends: role -> names of capabilities or measures.
 
     Raises:
         UnsupportedCapability: a backend lacks one; nothing has been generated yet.
@@ -46,7 +46,7 @@ async def check_requirements(strategy: Strategy, roles: Mapping[str, Role]) -> N
     for role, names in requires.items():
         lane = (roles.get(role) or roles["target"]).lane
         capabilities = await lane.capabilities()
-        lacking = [name for name in names if not getattr(capabilities, name)]
+        lacking = [name for name in names if not capabilities.has(name)]
         if lacking:
             raise UnsupportedCapability(
                 f"strategy {strategy.name!r} needs {', '.join(lacking)} for its {role}; {lane.backend.name} has none"

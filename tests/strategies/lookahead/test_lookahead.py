@@ -374,6 +374,18 @@ def test_an_answer_that_its_cap_ends_goes_no_further() -> None:
     assert all("\n\n" in log.call.stop for log in backends["target"].calls)
 
 
+def test_a_draft_that_is_stopped_is_discarded() -> None:
+    """One that is slower than the target never gets to the end of a step; what it wrote is counted all the same."""
+
+    def slow(call: Call) -> Reply:
+        return Reply(chunks=("a",) * 30, delay_s=0.1, chunk_s=0.5)
+
+    answer, _ = run(draft=slow, depth=1)
+    assert answer.figures["drafts"] == {"accepted": 0, "rejected": 0, "discarded": STEPS}
+    assert answer.figures["draft_tokens"] == {"accepted": 0, "rejected": 0, "discarded": answer.usage.wasted}
+    assert answer.usage.wasted == 2 * STEPS
+
+
 def test_no_draft_is_no_verdict() -> None:
     """A look-up that finds nothing is not held against drafting."""
     answer, _ = run(drafter="lookup")

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from anabranch import Answer, Orchestrator, RetryPolicy
-from anabranch.orchestrator.backend import Call
-from anabranch.orchestrator.errors import BackendUnavailable
+from anabranch.orchestrator.backend import Call, Capabilities
+from anabranch.orchestrator.errors import BackendUnavailable, UnsupportedCapability
 from anabranch.strategies.lookahead import Lookahead, rsd, specreason, ssr
 from anabranch.strategies.lookahead.verifiers import cosine, sigmoid
 from anabranch.testing import Reply, ScriptedBackend, run_virtual
@@ -164,6 +164,22 @@ def test_the_synchronous_form_compares(verifier: Any) -> None:
     """A verifier that looks at the draft alone does not go with it; the error says so."""
     with pytest.raises(ValidationError, match="in_step compares"):
         Lookahead(verifier=verifier, in_step=True)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "role"), [("embedding", "embedder"), ("reward", "scorer"), ("likelihood", "target")]
+)
+def test_what_cannot_be_measured_is_refused_before_the_first_token(verifier: Any, role: str) -> None:
+    """The error names the role and what its server lacks."""
+    nobody = ScriptedBackend([], capabilities=Capabilities(prefill=True))
+
+    async def ask() -> None:
+        async with Orchestrator(nobody) as orch:
+            with pytest.raises(UnsupportedCapability, match=f"needs {verifier} for its {role}"):
+                await orch.ask("question", strategy=Lookahead(verifier=verifier))
+
+    run_virtual(ask())
+    assert nobody.calls == []
 
 
 def test_cosine_and_sigmoid() -> None:

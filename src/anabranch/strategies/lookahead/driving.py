@@ -31,6 +31,9 @@ LEAST_VERDICTS = 8
 FIRST_DEPTH = 2
 """Of `depth="auto"`, until there is something to see."""
 
+DRAFTING = ("draft", "middle")
+"""Roles that write drafts."""
+
 _CUT = ("budget", "deadline", "cancelled")
 
 
@@ -76,6 +79,9 @@ class Driving:
     def report(self) -> None:
         """Put into the answer what became of the drafts."""
         run = self._run
+        for record in run.records:
+            if record.role in DRAFTING and record.finish_reason in _CUT and record.completion:
+                self._tally.stopped(record.completion)
         target_span = span_of(run.records, role="target")
         run.report(**self._tally.figures(), depth=self._tree.depth, target_span=target_span)
 
@@ -250,9 +256,10 @@ class Driving:
         self._over = self._plainly = True
 
     def _discard(self, node: int, fate: Fate) -> None:
-        step = self._drafts.pop(node, None)
+        if (step := self._drafts.pop(node, None)) is None:
+            return
         self._tally.draft(step, fate)
-        if step is not None and step.generation is not None:
+        if step.generation is not None:
             self._run.discard(step.generation, fate)
 
     def _step_cap(self) -> int:

@@ -53,7 +53,6 @@ class Lookahead(Strategy):
     """
 
     name: ClassVar[str] = "lookahead"
-    requires: ClassVar[dict[str, tuple[str, ...]]] = {"target": ("prefill",)}
 
     depth: int | Literal["auto"] = Field(
         default=4, description="steps that drafting may be ahead; auto: as pays"
@@ -98,6 +97,15 @@ class Lookahead(Strategy):
                 f"in_step compares with the target's own steps; verifier={self.verifier!r} does not"
             )
         return self
+
+    @property
+    def requires(self) -> dict[str, tuple[str, ...]]:
+        """What it cannot do without: steps are continued, and some verifiers measure."""
+        measures = {"embedding": "embedder", "reward": "scorer", "likelihood": "target"}
+        needs: dict[str, tuple[str, ...]] = {"target": ("prefill",)}
+        if (role := measures.get(self.verifier)) is not None:
+            needs[role] = (*needs.get(role, ()), self.verifier)
+        return needs
 
     async def __call__(self, run: Run) -> None:
         """Answer `run.question`."""

@@ -1,7 +1,8 @@
 """Tally: what became of the drafted steps, and what the target wrote: the figures in the answer. Pure.
 
 Of drafted steps, `accepted` ones stand in the answer; `rejected` ones were judged, or were no whole step; `discarded`
-ones nobody judged, because a step before them was rejected, or another draft of the same place was accepted.
+ones nobody judged: a step before them was rejected, another draft of the same place was accepted, or the target's own
+step was there before they were whole.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ class Tally:
     own_tokens: int = 0
     _spec: list[float] = field(default_factory=list)
 
-    def draft(self, step: Step | None, fate: Fate) -> None:
-        """What became of a draft; None: nothing had been written yet."""
-        if step is not None:
-            self.drafts[fate] += 1
-            self.draft_tokens[fate] += step.tokens
+    def draft(self, step: Step, fate: Fate) -> None:
+        """What became of a drafted step."""
+        self.drafts[fate] += 1
+        self.draft_tokens[fate] += step.tokens
+
+    def stopped(self, tokens: int) -> None:
+        """A draft was stopped before its step was whole."""
+        self.drafts["discarded"] += 1
+        self.draft_tokens["discarded"] += tokens
 
     def own(self, step: Step) -> None:
         """A step of the target stands in the answer."""
