@@ -1,4 +1,4 @@
-"""The example run: a route, an outline, eight points (one fails, one is stopped), and a conclusion that joins them."""
+"""The environment that each test finds; and the example run: a route, an outline, eight points (one fails, one is stopped), and a conclusion that joins them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import pytest
 from anabranch.cli.timeline import Timeline
 from anabranch.orchestrator.events import Event
 from anabranch.orchestrator.trace import read_trace
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands note in the environment which server they were told of: that goes when the test ends."""
+    monkeypatch.setenv("ANABRANCH_BACKEND", "")
 
 
 @pytest.fixture(scope="session")

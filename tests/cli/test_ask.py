@@ -77,6 +77,16 @@ def test_piped_output_is_the_answer_and_nothing_else(
     assert capsys.readouterr() == ("Paris\x1b[1m is\n\nit.\n", "")
 
 
+def test_the_server_that_is_named_is_the_one_that_the_key_is_for(
+    answering: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What --backend says stands in the environment where keys are looked up, in place of what stood there."""
+    monkeypatch.setenv("ANABRANCH_BACKEND", "sglang://other")
+    answering([Reply.of("Paris.")])
+    assert ask("Capital of France?") == 0
+    assert os.environ["ANABRANCH_BACKEND"] == "scripted:"
+
+
 def test_json_is_one_object_with_stable_keys(answering: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     """--json prints exactly one line: an object with the published keys, in their order."""
     answering([Reply.of("Paris.\u2028ü")])

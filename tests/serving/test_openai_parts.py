@@ -38,7 +38,7 @@ def test_base_url(url: str, base: str) -> None:
 
 
 def test_environment_names_the_server_and_the_key() -> None:
-    """`openai:` alone is $OPENAI_BASE_URL, and the key goes wherever the user points."""
+    """`openai:` alone is $OPENAI_BASE_URL, and its key goes there."""
     address = parse("openai:", {"OPENAI_BASE_URL": "http://gate:1/v1", "OPENAI_API_KEY": "k"})
     assert (address.base_url, address.api_key) == ("http://gate:1/v1", "k")
 
@@ -51,8 +51,9 @@ def test_only_openai_itself_needs_a_key() -> None:
 
 def test_secrets_are_not_shown() -> None:
     """Neither the name nor the repr of an address shows a key or a password."""
-    address = parse("http://user:secret@host/v1?kind=vllm", {"OPENAI_API_KEY": "hidden"})
+    address = parse("http://user:secret@host/v1?kind=vllm&key=K", {"K": "hidden"})
     assert address.name == "http://host/v1"
+    assert address.api_key == "hidden"
     assert "hidden" not in repr(address)
     assert address.kind == "vllm"
 

@@ -556,12 +556,14 @@ async def test_another_kind_of_server_is_refused_with_a_way_out() -> None:
         ("sglang://gpu1", "http://gpu1:30000"),
         ("sglang+https://api.example.org/llm/", "https://api.example.org/llm"),
         ("sglang://[::1]:31000", "http://[::1]:31000"),
+        ("sglang://gpu1?key=K", "http://gpu1:30000"),
     ],
 )
-async def test_addresses(url: str, address: str) -> None:
-    """The scheme names the backend; the port is SGLang's own by default."""
+async def test_addresses(url: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheme names the backend; the port is SGLang's own by default; where the key is from is not part of its name."""
+    monkeypatch.setenv("K", "secret")
     backend = from_url(url)
-    assert (backend.name, backend._entry.url) == (url, address)
+    assert (backend.name, backend._entry.url) == (url.partition("?")[0], address)
 
 
 @pytest.mark.parametrize(

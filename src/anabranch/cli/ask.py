@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anabranch.cli import errors, options
-from anabranch.cli.settings import nothing_configured, pairs, parameters, question_text
+from anabranch.cli.settings import configure, nothing_configured, pairs, parameters, question_text
 from anabranch.cli.signals import stopped_by_signals
 from anabranch.cli.tracefile import TraceFile
 
@@ -94,6 +94,8 @@ def _given(**limits: float | None) -> dict[str, float]:
 
 
 def _run(asked: Asked) -> int:
+    if asked.backend:
+        configure(asked.backend)
     if nothing_configured(asked.backend):
         errors.tell(
             "no server is named (--backend, ANABRANCH_BACKEND, OPENAI_BASE_URL): a small embedded model answers"

@@ -29,7 +29,10 @@ _FIXES: tuple[tuple[type[errors.AnabranchError], str], ...] = (
     (errors.BackendUnavailable, "is the server running? `anabranch doctor` shows what can be reached"),
     (errors.BackendOverloaded, "try again later"),
     (errors.BackendTimeout, "the server may be overloaded; try again, or ask for less with --max-tokens"),
-    (errors.AuthenticationFailed, "set OPENAI_API_KEY"),
+    (
+        errors.AuthenticationFailed,
+        "set ANABRANCH_API_KEY for --backend, OPENAI_API_KEY for OpenAI's own, ?key=VARIABLE in any other URL",
+    ),
     (errors.ModelNotFound, "name a model that the server has with --model; `anabranch doctor` lists them"),
     (errors.ContextTooLong, "shorten the question, or lower --max-tokens"),
 )

@@ -80,7 +80,7 @@ def serve(
             from anabranch.orchestrator.errors import MissingExtra
 
             raise MissingExtra("anabranch serve", "proxy") from error
-        from anabranch.cli.settings import pairs
+        from anabranch.cli.settings import configure, pairs
         from anabranch.serving.proxy.settings import Settings
 
         keys = read_keys(api_key_file)
@@ -100,6 +100,7 @@ def serve(
             otel=otel,
             log_format=log_format,
         )
+        configure(settings.server)
         where = f"http://{host}:{port}"
         errors.tell(f"{where}/v1 in front of {settings.server}; runs are shown at {where}/ui")
         raise typer.Exit(run(settings, host=host, port=port, workers=workers))

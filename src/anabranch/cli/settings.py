@@ -49,6 +49,11 @@ def question_text(words: str) -> str:
         raise InvalidParameter("question", f"standard input is not UTF-8: {error}") from error
 
 
+def configure(backend: str) -> None:
+    """Let the environment say what the command line says, for all that goes by it: which server a key is for."""
+    os.environ["ANABRANCH_BACKEND"] = backend
+
+
 def nothing_configured(backend: str | None) -> bool:
     """Whether nobody named a server, so that the embedded model answers."""
     return not (backend or os.environ.get("ANABRANCH_BACKEND") or os.environ.get("OPENAI_BASE_URL"))

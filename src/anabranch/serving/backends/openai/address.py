@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 from anabranch.orchestrator.errors import InvalidParameter
+from anabranch.serving.backends.keys import HOSTED, key_for
 from anabranch.serving.backends.openai.dialects import DIALECTS
 
-HOSTED = "api.openai.com"
-_DEFAULT = f"https://{HOSTED}/v1"
+NO_KEY = "EMPTY"
+"""What servers without keys are sent, since OpenAI's SDK sends nothing without one."""
+
+_HOST = urlsplit(HOSTED).hostname
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Address:
     @property
     def hosted(self) -> bool:
         """Whether this is OpenAI's own service."""
-        return urlsplit(self.base_url).hostname == HOSTED
+        return urlsplit(self.base_url).hostname == _HOST
 
     @property
     def root(self) -> str:
@@ -50,14 +53,16 @@ def parse(url: str, environment: Mapping[str, str]) -> Address:
     scheme, _, rest = url.partition(":")
     if scheme == "openai":
         bare = rest.lstrip("/").partition("?")[0]
-        base = environment.get("OPENAI_BASE_URL") or _DEFAULT
+        base = environment.get("OPENAI_BASE_URL") or HOSTED
         url = f"http:{rest}" if bare else base + rest.lstrip("/")
     parts = _split(url)
-    hosted = parts.hostname == HOSTED
+    hosted = parts.hostname == _HOST
+    options = _options(parts.query)
+    base_url = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or "/v1", "", ""))
     return Address(
-        base_url=urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or "/v1", "", "")),
-        api_key=environment.get("OPENAI_API_KEY") or (None if hosted else "EMPTY"),
-        kind=_kind(parts.query) or ("openai" if hosted else ""),
+        base_url=base_url,
+        api_key=key_for(base_url, options.get("key", ""), environment) or (None if hosted else NO_KEY),
+        kind=options.get("kind", "") or ("openai" if hosted else ""),
     )
 
 
@@ -74,11 +79,10 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-def _kind(query: str) -> str:
+def _options(query: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
-    kind = options.pop("kind", "")
-    if options:
-        raise InvalidParameter("backend", f"unknown option {next(iter(options))!r} in the URL; known: kind")
-    if kind and kind not in DIALECTS:
+    if unknown := sorted(options.keys() - {"key", "kind"}):
+        raise InvalidParameter("backend", f"unknown option {unknown[0]!r} in the URL; known: key, kind")
+    if (kind := options.get("kind")) and kind not in DIALECTS:
         raise InvalidParameter("backend", f"unknown kind {kind!r}; known: {', '.join(DIALECTS)}")
-    return kind
+    return options

@@ -25,8 +25,9 @@ from anabranch.orchestrator.errors import (
     RequestRejected,
 )
 from anabranch.serving.backends.endpoint import Endpoint
+from anabranch.serving.backends.keys import HINT
 from anabranch.serving.backends.openai import failures
-from anabranch.serving.backends.openai.address import Address, parse
+from anabranch.serving.backends.openai.address import NO_KEY, Address, parse
 from anabranch.serving.backends.openai.dialects import DIALECTS, LLAMACPP, OTHER, Dialect, describe, recognise
 from anabranch.serving.backends.openai.refusals import Refusals
 from anabranch.serving.backends.openai.reply import Reader
@@ -103,7 +104,7 @@ class OpenAIBackend:
             self._learn(model, reader)
             yield reader.finish()
         except self._errors as error:
-            raise failures.translate(error, self.name) from error
+            raise self._failed(error) from error
         finally:
             # Unless the reply was read to its end this drops the connection, at which servers stop working on it.
             await reply.close()
@@ -166,7 +167,7 @@ class OpenAIBackend:
         try:
             return await client.get(path, cast_to=object)
         except self._errors as error:
-            failure = failures.translate(error, self.name)
+            failure = self._failed(error)
             if failure.status_code in (404, 405, 501):
                 return without
             raise failure from error
@@ -185,7 +186,13 @@ class OpenAIBackend:
                 stream_cls=AsyncStream[object],
             )
         except self._errors as error:
-            raise failures.translate(error, self.name) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> BackendError:
+        failure = failures.translate(error, self.name)
+        if isinstance(failure, AuthenticationFailed) and self._address.api_key == NO_KEY:
+            failure.add_note(f"no key was sent: {HINT}")
+        return failure
 
     def _connect(self) -> openai.AsyncOpenAI:
         """The client, made at the first use: importing the SDK takes half a second."""

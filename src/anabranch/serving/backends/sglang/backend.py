@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from anabranch.orchestrator.backend import Call, Capabilities, Delta, End
 from anabranch.orchestrator.errors import (
@@ -25,6 +25,7 @@ from anabranch.orchestrator.errors import (
     UnsupportedCapability,
 )
 from anabranch.serving.backends.endpoint import Endpoint
+from anabranch.serving.backends.keys import HINT, key_for
 from anabranch.serving.backends.sglang import measuring, reply, request
 from anabranch.serving.backends.sglang.connection import Connection
 from anabranch.serving.backends.sglang.mending import Halves, Mender
@@ -39,32 +40,29 @@ ABORT_S = 1.0
 """Longest wait for the server to take note of an abort, in seconds."""
 
 DEFAULT_PORT = 30000
-_KEY_VARIABLES = ("ANABRANCH_API_KEY", "SGLANG_API_KEY")
 
 
 def from_url(url: str) -> SGLangBackend:
-    """`sglang://HOST[:PORT]`, or `sglang+https://…`; the key is `$ANABRANCH_API_KEY` or `$SGLANG_API_KEY`."""
-    problem = InvalidParameter(
-        "backend", f"{url!r}: write sglang://HOST:PORT; a key goes into $ANABRANCH_API_KEY"
-    )
+    """`sglang://HOST[:PORT]`, or `sglang+https://…`; for its key see `keys`."""
+    problem = InvalidParameter("backend", f"{url!r}: write sglang://HOST:PORT; {HINT}")
     try:
         parts = urlsplit(url)
-        port = parts.port
+        port, options = parts.port, dict(parse_qsl(parts.query))
     except ValueError:
         raise problem from None
     if (
         parts.scheme not in ("sglang", "sglang+https")
         or not parts.hostname
-        or parts.query
+        or options.keys() - {"key"}
         or "@" in parts.netloc
     ):
         raise problem
     secure = parts.scheme == "sglang+https"
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     end = f":{port}" if port else "" if secure else f":{DEFAULT_PORT}"
-    key = next((os.environ[name] for name in _KEY_VARIABLES if os.environ.get(name)), None)
     address = f"{'https' if secure else 'http'}://{host}{end}{parts.path.rstrip('/')}"
-    return SGLangBackend(address, name=url, api_key=key)
+    name, _, _ = url.partition("?")
+    return SGLangBackend(address, name=name, api_key=key_for(address, options.get("key", ""), os.environ))
 
 
 class SGLangBackend:
