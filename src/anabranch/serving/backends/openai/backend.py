@@ -1,7 +1,8 @@
 """The backend itself: one long-lived client, one streaming method.
 
 The engine's scheduler is the one retry layer and keeps the clocks, so the SDK retries nothing and times out on
-nothing but connecting. Chunks are taken as plain objects, not as the SDK's models: that is a quarter of the CPU.
+nothing but connecting. Chunks are read from the bytes of its replies, and taken as plain objects: as the SDK's models they
+cost four times the CPU.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from anabranch.serving.backends.openai.dialects import DIALECTS, LLAMACPP, OTHER
 from anabranch.serving.backends.openai.refusals import Refusals
 from anabranch.serving.backends.openai.reply import Reader
 from anabranch.serving.backends.openai.request import build, scans_stops
+from anabranch.serving.backends.sse import DONE, Events
 
 if TYPE_CHECKING:
     import openai
@@ -229,8 +231,14 @@ async def _chunks(reply: openai.AsyncStream[object]) -> AsyncGenerator[object]:
     elif kind.startswith("text/html"):
         raise MalformedResponse("a web page came in the place of a reply; is the path of the URL right?")
     else:
-        async for chunk in reply:
-            yield chunk
+        events = Events()
+        async for received in reply.response.aiter_bytes():
+            for data in events.feed(received):
+                if data != DONE:  # read on behind it, so that the connection is used again
+                    yield json.loads(data)
+        for data in events.finish():
+            if data != DONE:
+                yield json.loads(data)
 
 
 def _entries(listing: object, where: str) -> list[Mapping[str, Any]]:

@@ -15,13 +15,12 @@ import aiohttp
 from anabranch.orchestrator.errors import BackendError, BackendUnavailable, MalformedResponse
 from anabranch.serving.backends._http import error_from_body, why_not_reached
 from anabranch.serving.backends.endpoint import proxy_for
+from anabranch.serving.backends.sse import DONE, Events
 
 CONNECT_S = 10.0
 """Longest wait for a connection, in seconds."""
 KEEP_ALIVE_S = 4.0
 """How long an idle connection is kept, in seconds: SGLang closes them after 5."""
-
-_DONE = b"[DONE]"
 
 
 class Connection:
@@ -52,11 +51,9 @@ class Connection:
         Closing it early closes the connection; read to its end, the connection is used again.
         """
         async with self._answer("POST", path, body, headers) as response:
-            buffer = b""
+            events = Events()
             async for received in response.content.iter_any():
-                *whole, buffer = (buffer + received).split(b"\n\n")
-                payloads = [event[5:].strip() for event in whole if event.startswith(b"data:")]
-                if payloads := [payload for payload in payloads if payload != _DONE]:
+                if payloads := [data for data in events.feed(received) if data != DONE]:
                     yield payloads
 
     async def aclose(self) -> None:
