@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch import Branch, Orchestrator, Run, Sampling
+from anabranch import Branch, Limits, Orchestrator, Run, Sampling
 from anabranch.orchestrator.accounting import computation_graph, critical_path
 from anabranch.orchestrator.backend import Capabilities
 from anabranch.orchestrator.errors import (
@@ -274,3 +274,26 @@ def test_an_unknown_role_is_refused_with_the_known_ones() -> None:
 
     with pytest.raises(UnknownName, match=r"unknown role 'jugde'; known: .*judge"):
         ask(words(), work)
+
+
+def test_a_strategy_sees_how_busy_a_role_is() -> None:
+    """Calls at the server, calls that wait, and the slots that there are; each role has its own."""
+    slow, draft = ScriptedBackend(lambda call: Reply.of("x", delay_s=9.0)), words()
+
+    async def work(run: Run) -> None:
+        assert run.load().share == 0.0
+        lives = [run.generate(Branch.of(f"q{i}"), label=str(i)) for i in range(5)]
+        await asyncio.sleep(0.5)
+        load = run.load()
+        assert (load.in_flight, load.waiting, load.slots, load.share) == (2, 3, 2, 2.5)
+        assert run.load("judge") == load  # played by the target
+        assert run.load("draft").in_flight == 0
+        for live in lives:
+            live.cancel()
+        run.emit("done")
+
+    async def scenario() -> None:
+        async with Orchestrator(slow, roles={"draft": draft}, limits=Limits(start=2, most=2)) as orch:
+            await orch.ask("Q", strategy=Do(work))
+
+    run_virtual(scenario())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,9 +31,7 @@ def test_wherever_it_is_cut(line_end: str, space: str, cuts: set[int]) -> None:
     whole = stream(line_end, space=space)
     places = [0, *sorted(cut for cut in cuts if cut <= len(whole)), len(whole)]
     events = Events()
-    found = [
-        data for start, end in zip(places, places[1:], strict=False) for data in events.feed(whole[start:end])
-    ]
+    found = [data for start, end in itertools.pairwise(places) for data in events.feed(whole[start:end])]
     assert [data.decode() for data in (*found, *events.finish())] == DATA
 
 

@@ -37,6 +37,7 @@ from anabranch.orchestrator.output import Output
 from anabranch.orchestrator.policy import Outcome, Policy
 from anabranch.orchestrator.records import REJECTED, RunRecords
 from anabranch.orchestrator.sampling import Constraint, Sampling
+from anabranch.orchestrator.scheduler import Load
 from anabranch.orchestrator.scope import Scope
 from anabranch.orchestrator.scoring import score
 from anabranch.orchestrator.state import Role, RunState
@@ -207,6 +208,10 @@ class Run:
     async def capabilities(self, role: str = "target") -> Capabilities:
         """What the backend behind a role can do."""
         return await self._role(role).lane.capabilities()
+
+    def load(self, role: str = "target") -> Load:
+        """How busy the backend behind a role is, with the calls of all runs of this process."""
+        return self._role(role).lane.load
 
     def _role(self, role: str) -> Role:
         roles = self.state.roles

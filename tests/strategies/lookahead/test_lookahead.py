@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from lookahead import World, simulate  # the benchmark's
@@ -404,3 +404,26 @@ def test_token_level_speculation_stands_beside() -> None:
 
     answer, _ = run(target, depth=0)
     assert answer.figures["accept_length"] == 3.0
+
+
+def test_a_busy_target_is_given_less_to_do() -> None:
+    """The depth that pays on an idle server does not on one that others keep busy: drafting then is not so far ahead."""
+
+    async def ask(others: int) -> Answer:
+        target = ScriptedBackend(lambda call: right(call) if place(call) or call.stop else Reply.hanging())
+        draft = ScriptedBackend(quick)
+        limits = Limits(start=16, most=16)
+        async with (
+            Orchestrator(target, roles={"draft": draft}, limits=limits) as orch,
+            asyncio.TaskGroup() as group,
+        ):
+            busy = [group.create_task(orch.ask("other", strategy="sequential")) for _ in range(others)]
+            await asyncio.sleep(0.01)
+            answer = await orch.ask("question", strategy=Lookahead(verifier="exact", depth="auto"))
+            for task in busy:
+                task.cancel()
+        return answer
+
+    idle, busy = run_virtual(ask(0)), run_virtual(ask(12))
+    assert idle.text == busy.text == EXPECTED
+    assert cast("int", busy.figures["depth"]) < cast("int", idle.figures["depth"])

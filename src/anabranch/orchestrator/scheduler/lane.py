@@ -26,6 +26,7 @@ from anabranch.orchestrator.errors import (
 )
 from anabranch.orchestrator.scheduler.deadlines import Deadlines
 from anabranch.orchestrator.scheduler.leaders import Leaders, Turn, blocks_of
+from anabranch.orchestrator.scheduler.load import Load
 from anabranch.orchestrator.scheduler.probing import Probe
 from anabranch.orchestrator.scheduler.queueing import AdaptiveLimit
 from anabranch.orchestrator.scheduler.retrying import RetryPolicy
@@ -127,6 +128,11 @@ class Lane:
     def limit(self) -> int:
         """Calls that may be in flight at present."""
         return self._limit.value
+
+    @property
+    def load(self) -> Load:
+        """How busy the backend is with what goes through here."""
+        return Load(in_flight=self.in_flight, waiting=self.waiting, slots=self.limit)
 
     async def perform(self, job: Job) -> None:
         """Run a call to its end, feeding its sink.

@@ -60,6 +60,8 @@ class Driving:
         self._news: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
         self._tally = Tally()
         self._last, self._repeats = "", 1
+        self._writing = 0
+        """Calls of the target that are under way."""
         self._over = False
         self._plainly = False
         self.tokens = 0
@@ -122,7 +124,11 @@ class Driving:
                 stop=(self._strategy.boundary, *self._run.stop),
                 max_tokens=self._step_cap(),
             )
-            generation = await live
+            self._writing += 1
+            try:
+                generation = await live
+            finally:
+                self._writing -= 1
         self._tally.speculated(generation.spec)
         step = step_of(generation, self._strategy.boundary)
         self._hear(self._written, move.node, step, self._now() - began)
@@ -271,7 +277,9 @@ class Driving:
         )
 
     def _load(self) -> float:
-        return 0.0
+        """How busy others keep the target, 0 to 1."""
+        load = self._run.load("target")
+        return min(1.0, max(0.0, load.share - self._writing / load.slots))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
