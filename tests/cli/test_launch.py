@@ -44,9 +44,32 @@ def test_the_command_line_is_printed(capsys: pytest.CaptureFixture[str]) -> None
     assert "not checked" in err
 
 
+def test_a_target_and_its_draft_are_printed_with_how_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two command lines that a shell takes, for different GPUs and ports; comments say the rest."""
+    arguments = ["--model", "big", "--draft-server", "small", "--speculative", "ngram", "--gpus", "0,1,2"]
+    assert run(["launch", "--print", *arguments]) == 0
+    out = capsys.readouterr().out.splitlines()
+    target, draft = (shlex.split(line) for line in out if not line.startswith("#"))
+    assert target[0] == "CUDA_VISIBLE_DEVICES=0,1"
+    assert draft[0] == "CUDA_VISIBLE_DEVICES=2"
+    assert {"big", "30000", "NGRAM", "--tp-size", "2"} <= set(target)
+    assert {"small", "30001"} <= set(draft)
+    assert "NGRAM" not in draft
+    assert out[-1] == (
+        "# anabranch ask --backend sglang://127.0.0.1:30000 --role draft=sglang://127.0.0.1:30001 "
+        "--strategy lookahead …"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        (["--model", "m", "--gpus", "0"], "--draft-server"),
+        (["--model", "m", "--draft-server", "d", "--gpus", "0,x"], "0,1"),
+        (["--model", "m", "--draft-server", "d", "--gpus", "0,0"], "different numbers"),
+        (["--model", "m", "--draft-server", "d", "--tp", "2"], "--gpus 0,1,2"),
+        (["--model", "m", "--draft-server", "d", "--port", "65535"], "65534"),
+        (["--profile", "cpu", "--draft-server", "tiny", "--gpus", "0"], "the profile cpu uses none"),
         (["--print"], "model"),
         (["--profile", "nonsense"], "unknown profile"),
         (["--build"], "--profile cpu"),

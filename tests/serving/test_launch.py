@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -324,3 +325,61 @@ with launch.ServerProcess(command, url=f"http://127.0.0.1:{{port}}", log=Path({s
 def test_in_the_foreground_the_exit_code_is_the_servers(tmp_path: Path) -> None:
     """Run in the foreground, the server's exit code is handed on."""
     assert process(tmp_path / "log", "raise SystemExit(5)").run() == 5
+
+
+def _flag(command: Sequence[str], flag: str) -> str | None:
+    assert command.count(flag) <= 1
+    return command[list(command).index(flag) + 1] if flag in command else None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "speculative", "devices", "memory", "tp"),
+    [
+        ((), None, ("0", "0"), ("0.7", "0.7"), None),
+        ((3,), None, ("3", "3"), ("0.7", "0.7"), None),
+        ((3,), "NGRAM", ("3", "3"), ("0.62", "0.7"), None),
+        ((0, 1), None, ("0", "1"), ("0.85", "0.85"), None),
+        ((0, 1, 2), None, ("0,1", "2"), ("0.85", "0.85"), "2"),
+    ],
+)
+def test_target_and_draft_share_gpus(
+    gpus: tuple[int, ...],
+    speculative: str | None,
+    devices: tuple[str, str],
+    memory: tuple[str, str],
+    tp: str | None,
+) -> None:
+    """On one GPU both leave room for each other; with several the last one is the draft's."""
+    target, draft = launch.pair(
+        "gpu", model="big", draft_server="small", port=31000, gpus=gpus, speculative=speculative
+    )
+    assert (target.role, draft.role) == ("target", "draft")
+    assert tuple(each.environment["CUDA_VISIBLE_DEVICES"] for each in (target, draft)) == devices
+    assert tuple(_flag(each.command, "--mem-fraction-static") for each in (target, draft)) == memory
+    assert _flag(target.command, "--tp-size") == tp
+    assert _flag(draft.command, "--tp-size") is None
+    assert (_flag(target.command, "--port"), _flag(draft.command, "--port")) == ("31000", "31001")
+
+
+def test_when_one_server_of_two_ends_the_other_is_stopped() -> None:
+    """The role and the code of the one that ended are told; nothing is left running."""
+    serve = "import http.server, sys, threading, os\n" + (
+        "class H(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self): self.send_response(200); self.end_headers()\n"
+        "    def log_message(self, *a): pass\n"
+        "if len(sys.argv) > 2: threading.Timer(1.5, os._exit, (7,)).start()\n"
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), H).serve_forever()\n"
+    )
+    ports = [launch.free_port(), launch.free_port()]
+    planned = [
+        launch.Planned(
+            role=role,
+            command=[sys.executable, "-c", serve, str(port), *dies],
+            where=f"127.0.0.1:{port}",
+        )
+        for role, port, dies in (("target", ports[0], []), ("draft", ports[1], ["dies"]))
+    ]
+    assert launch.run_all(planned) == ("draft", 7)
+    for port in ports:
+        with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port), timeout=1):
+            pass

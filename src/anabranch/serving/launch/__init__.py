@@ -14,6 +14,7 @@ from anabranch.serving.launch.environment import (
     cache_folder,
     cpu_environment,
 )
+from anabranch.serving.launch.pair import Planned, pair, run_all
 from anabranch.serving.launch.process import ServerProcess, free_port
 from anabranch.serving.launch.profiles import PROFILES, SPECULATIONS, Profile, Speculation
 
@@ -22,6 +23,7 @@ __all__ = [
     "PROFILES",
     "SPECULATIONS",
     "CpuEnvironment",
+    "Planned",
     "Profile",
     "ServerProcess",
     "Speculation",
@@ -31,4 +33,6 @@ __all__ = [
     "command",
     "cpu_environment",
     "free_port",
+    "pair",
+    "run_all",
 ]

@@ -42,6 +42,7 @@ def command(
     draft_model: str | None = None,
     speculative: str | None = None,
     tp: int | None = None,
+    memory: float | None = None,
     extra_flags: Sequence[str] = (),
 ) -> list[str]:
     """The command line that starts SGLang.
@@ -52,6 +53,7 @@ def command(
         draft_model: path or name of the model that drafts, for `EAGLE3` and `STANDALONE`.
         speculative: `EAGLE3`, `STANDALONE` or `NGRAM`.
         tp: GPUs that share the model.
+        memory: part of the free memory that weights and cache take; the profile's own where None.
         extra_flags: further flags of SGLang; they come last and win.
 
     Raises:
@@ -64,6 +66,8 @@ def command(
     flags |= _speculation(chosen, speculative, draft_model)
     if tp is not None:
         flags["--tp-size"] = str(tp)
+    if memory is not None:
+        flags["--mem-fraction-static"] = str(memory)
     words = [word for flag, value in flags.items() for word in (flag, value) if word]
     if chosen.name == "cpu":
         return [*_cpu_start(model or "smollm2"), *words, *extra_flags]

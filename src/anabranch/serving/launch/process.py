@@ -123,6 +123,11 @@ class ServerProcess:
         finally:
             self.stop()
 
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        assert self._process is not None, "not started"
+        return self._process.poll()
+
     def stop(self) -> None:
         """Stop it and all its children: politely, then for good. Idempotent."""
         process = self._process
