@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,16 +230,20 @@ async def test_a_crowd_leaves_no_task_behind(upstream: Upstream) -> None:
     assert {each.status for each in recorder.ended} <= {200, 499}
 
 
-async def test_a_crowd_leaves_no_memory_behind() -> None:
-    """And the memory of the proxy's process is what it was after the crowd before."""
+async def test_a_crowd_leaves_no_memory_behind(tmp_path: Path) -> None:
+    """The memory of the proxy's process stops growing: two crowds more leave it within two parts in a hundred.
+
+    It may take a few crowds until the allocator has its fill; what leaks never stops. The history of runs is off.
+    """
+    config = tmp_path / "anabranch.toml"
+    config.write_text("history = 0\n")
     async with (
         Upstream(paced(), listing(MODEL)) as upstream,
-        child(upstream.url, "--log-format", "none") as (proxy, process),
+        child(upstream.url, "--log-format", "none", "--config", str(config)) as (proxy, process),
     ):
-        sizes = []
-        for seed in range(3):
-            await crowd(proxy, seed)
+        sizes: list[float] = []
+        while len(sizes) < 3 or sizes[-1] > sizes[-3] * 1.02:
+            assert len(sizes) < 12, sizes
+            await crowd(proxy, len(sizes))
             await upstream.quiet(2)
-            gc.collect()
             sizes.append(memory_mb(process.pid))
-        assert sizes[-1] <= sizes[0] * 1.1, sizes
