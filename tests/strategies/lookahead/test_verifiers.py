@@ -13,6 +13,7 @@ from anabranch import Answer, Orchestrator, RetryPolicy
 from anabranch.orchestrator.backend import Call, Capabilities
 from anabranch.orchestrator.errors import BackendUnavailable, UnsupportedCapability
 from anabranch.strategies.lookahead import Lookahead, rsd, specreason, ssr
+from anabranch.strategies.lookahead.steps import numbers
 from anabranch.strategies.lookahead.verifiers import cosine, sigmoid
 from anabranch.testing import Reply, ScriptedBackend, run_virtual
 
@@ -191,3 +192,56 @@ def test_cosine_and_sigmoid() -> None:
     assert sigmoid(0.0) == 0.5
     assert sigmoid(math.log(3.0)) == pytest.approx(0.75)
     assert (sigmoid(1e6), sigmoid(-1e6)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("So 7 * 180 = 1260.", "Thus $180 times 7$ …", False),  # in another order, and one is missing
+        ("She pays 3.50 for 2,000 of them.", "It costs $3.5; there are 2000 of it", True),
+        ("007 apples", "7.0 pears", True),
+        ("from 1,2 and 3", "from 1, 2, 3", True),
+        ("10 apples", "1 apple", False),
+        ("0 left", "0.0 left", True),
+    ],
+)
+def test_numbers_are_read_as_values(first: str, second: str, same: bool) -> None:
+    """Thousands separators, leading zeros and zeros behind the point make no other number."""
+    assert (numbers(first) == numbers(second)) is same
+
+
+@pytest.mark.parametrize(("draft", "accepted"), [("we have 7 + {}", True), ("we have 8 + {}", False)])
+def test_drafts_with_the_same_numbers_are_accepted(draft: str, accepted: bool) -> None:
+    """A draft in other words is taken for its numbers."""
+
+    def saying(words: str, delay_s: float) -> Script:
+        def reply(call: Call) -> Reply:
+            place = call.branch.text.count("\n\n")
+            ends = None if place == STEPS - 1 else "\n\n"
+            return Reply(chunks=(words.format(place),), delay_s=delay_s, tokens=10, matched=ends)
+
+        return reply
+
+    answer, _, _ = run(
+        Lookahead(verifier="numbers"), target=saying("so 7 and {}", 1.0), draft=saying(draft, 0.1)
+    )
+    drafts = answer.figures["drafts"]
+    assert isinstance(drafts, dict)
+    assert (drafts["accepted"] > 0, drafts["rejected"] > 0) == (accepted, not accepted)
+    assert ("we have" in answer.text) is accepted
+
+
+def test_without_numbers_steps_are_not_the_same_for_their_numbers() -> None:
+    """Two steps that have no number agree in nothing."""
+
+    def saying(letter: str) -> Script:
+        def reply(call: Call) -> Reply:
+            place = call.branch.text.count("\n\n")
+            return Reply(
+                chunks=(letter * (place + 1),), tokens=10, matched=None if place == STEPS - 1 else "\n\n"
+            )
+
+        return reply
+
+    answer, _, _ = run(Lookahead(verifier="numbers"), target=saying("a"), draft=saying("b"))
+    assert "b" not in answer.text

@@ -6,6 +6,7 @@ taken from a draft.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from anabranch.orchestrator.branch import Branch
@@ -13,6 +14,7 @@ from anabranch.orchestrator.generation import Generation
 
 THINK_END = "</think>"
 """Where reasoning ends in the text of models whose server does not report it apart."""
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,16 @@ class Step:
 def normalised(text: str) -> str:
     """Text without what makes no difference in meaning: white space and case (Lookahead Reasoning's first check)."""
     return "".join(text.split()).casefold()
+
+
+def numbers(text: str) -> tuple[str, ...]:
+    """The numbers in a text, in order, written in one way: `1,260.0` and `1260` are the same."""
+    return tuple(_plain(found.replace(",", "")) for found in _NUMBER.findall(text))
+
+
+def _plain(digits: str) -> str:
+    whole, point, rest = digits.partition(".")
+    return (whole.lstrip("0") or "0") + (point + rest).rstrip("0").rstrip(".")
 
 
 def step_of(generation: Generation, boundary: str) -> Step:

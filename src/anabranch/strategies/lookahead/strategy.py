@@ -13,6 +13,7 @@ from anabranch.strategies.lookahead.verifiers import (
     Embedding,
     Exact,
     Likelihood,
+    Numbers,
     Rating,
     Reward,
     Same,
@@ -61,10 +62,10 @@ class Lookahead(Strategy):
     width: int = Field(default=1, ge=1, le=8, description="drafts for each place")
     boundary: str = Field(default="\n\n", min_length=1, description="where a step ends")
     step_tokens: int = Field(default=100, ge=1, description="most completion tokens of a step")
-    verifier: Literal["same", "exact", "embedding", "rating", "reward", "likelihood"] = Field(
+    verifier: Literal["same", "exact", "numbers", "embedding", "rating", "reward", "likelihood"] = Field(
         default="same",
-        description="what decides on a draft, after an exact match: a judge model, nothing, the cosine of embeddings, "
-        "the target's rating from 0 to 9, a reward model, or how likely the target finds it",
+        description="what decides on a draft, after an exact match: a judge model, nothing, the same numbers, the "
+        "cosine of embeddings, the target's rating from 0 to 9, a reward model, or how likely the target finds it",
     )
     threshold: float | None = Field(
         default=None,
@@ -128,6 +129,8 @@ class Lookahead(Strategy):
         match self.verifier:
             case "exact":
                 return Exact()
+            case "numbers":
+                return Numbers()
             case "same":
                 return Same(prompt=self.prompt("lookahead/same"), **least)
             case "embedding":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from anabranch.orchestrator.branch import Branch
-from anabranch.strategies.lookahead.steps import Step
+from anabranch.strategies.lookahead.steps import Step, numbers
 
 if TYPE_CHECKING:
     from anabranch.orchestrator.run import Run
@@ -62,6 +62,25 @@ class Exact:
     async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
         """Compare."""
         return Verdict(accepted=False, score=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """The two steps have the same numbers in the same order, and at least one.
+
+    Cost: nothing. Risk: the words between the numbers are not read; a right step that also says where a number comes
+    from is rejected. Not a published verifier. On recorded solutions it is the most reliable of those that need no model
+    (`docs/lookahead.md`).
+    """
+
+    name: ClassVar[str] = "numbers"
+    compares: ClassVar[bool] = True
+
+    async def judge(self, run: Run, draft: Step, own: Step | None) -> Verdict:
+        """Compare."""
+        assert own is not None
+        found = numbers(draft.text)
+        return Verdict(accepted=bool(found) and found == numbers(own.text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
