@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass, field
 from itertools import product
 
+from lookahead_plot import draw
 from report import Report, finish, parser
 
 from anabranch import Answer, Limits, Orchestrator
@@ -121,6 +122,24 @@ def with_token_level(steps: int, *, acceptance: float, ratio: float, token_level
     return report
 
 
+def peaks() -> Report:
+    """The greatest speed-up that any depth gives, and the depth that is within 2 % of it, by the closed form."""
+    report = Report(
+        title="Peak speed-up (at depth), asynchronous / synchronous",
+        columns=("draft / target", *(f"acceptance {acceptance}" for acceptance in ACCEPTANCE)),
+    )
+    for ratio in RATIOS:
+        cells = [f"{_peak(a, ratio, in_step=False)} / {_peak(a, ratio, in_step=True)}" for a in ACCEPTANCE]
+        report.row(ratio, *cells)
+    return report
+
+
+def _peak(acceptance: float, ratio: float, *, in_step: bool) -> str:
+    gains = [speedup(acceptance, ratio, depth, in_step=in_step) for depth in range(33)]
+    depth = next(depth for depth, gain in enumerate(gains) if gain >= max(gains) / 1.02)
+    return f"{max(gains):.2f} ({depth})"
+
+
 def pays() -> Report:
     """From which acceptance rate on the best depth gains a tenth, by the closed form."""
     report = Report(
@@ -142,12 +161,16 @@ def _least(ratio: float, *, in_step: bool) -> float:
 if __name__ == "__main__":
     options = parser(__doc__)
     options.add_argument("--steps", type=int, default=4000, help="steps of each simulated answer")
+    options.add_argument("--plot", metavar="SVG", help="write the picture too")
     chosen = options.parse_args()
+    if chosen.plot:
+        draw(chosen.plot)
     finish(
         [
             grid(chosen.steps),
             grid(chosen.steps, in_step=True),
-            with_token_level(chosen.steps, acceptance=0.55, ratio=0.12, token_level=1.4),
+            with_token_level(chosen.steps, acceptance=0.43, ratio=0.12, token_level=1.4),
+            peaks(),
             pays(),
         ],
         chosen,

@@ -235,3 +235,10 @@ async def _aborted(root: str) -> float:
 
 async def _is_idle(root: str) -> bool:
     return not any(slot["is_processing"] for slot in json.loads(await _get(f"{root}/slots")))
+
+
+async def test_a_server_that_writes_says_that_it_has_no_embeddings(backend: OpenAIBackend) -> None:
+    """The servers' own refusals, of two kinds, are understood."""
+    with pytest.raises(UnsupportedCapability, match="has no embeddings"):
+        await run(backend, Branch.of("x"), measure="embedding")
+    assert not (await backend.probe()).has("embedding")

@@ -102,6 +102,7 @@ async def stub() -> AsyncIterator[Stub]:
     app = web.Application()
     app.router.add_get("/v1/models", stub.list_models)
     app.router.add_post("/v1/chat/completions", stub.complete)
+    app.router.add_post("/v1/embeddings", stub.complete)
     async with TestServer(app) as server:
         stub.url = f"http://127.0.0.1:{server.port}/v1"
         yield stub
@@ -526,3 +527,59 @@ async def test_closed_backend_says_so(backend: OpenAIBackend) -> None:
     error = await failure(backend)
     assert "closed" in str(error)
     assert not error.retryable
+
+
+async def test_an_embedding_is_one_request_for_the_last_turn(stub: Stub, backend: OpenAIBackend) -> None:
+    """The vector and the usage come from the server's answer; nothing of the conversation but the last turn goes out."""
+    vector = {"data": [{"embedding": [0.5, -1]}], "usage": {"prompt_tokens": 7}, "model": "e"}
+    stub.answer = reply(200, vector)
+    (delta,) = await run(backend, call(Branch.of("not this").say("this"), measure="embedding"))
+    assert stub.bodies == [{"model": "first", "input": "this", "encoding_format": "float"}]
+    assert delta.end is not None
+    assert (delta.end.measured, delta.end.usage, delta.end.model) == ((0.5, -1.0), TokenUsage(prompt=7), "e")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, "<html>Not Found</html>"),
+        (405, {"detail": "Method Not Allowed"}),
+        (501, {"error": {"code": 501, "message": "This server does not support embeddings."}}),
+        (400, {"error": {"message": "The model does not support Embeddings API"}}),
+        (404, {"error": {"message": "The model `first` does not support Embeddings API"}}),
+    ],
+)
+async def test_a_server_without_embeddings_is_known_from_then_on(
+    stub: Stub, backend: OpenAIBackend, status: int, body: object
+) -> None:
+    """The first refusal is an error that says so, and takes the capability away."""
+    assert (await backend.probe()).has("embedding")
+    stub.answer = reply(status, body)
+    with pytest.raises(UnsupportedCapability, match="has no embeddings for 'first'"):
+        await run(backend, call(measure="embedding"))
+    assert not (await backend.probe()).has("embedding")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (
+            404,
+            {"error": {"message": "The model `first` does not exist", "code": "model_not_found"}},
+            ModelNotFound,
+        ),
+        (400, {"error": {"message": "This model's maximum context length is 512 tokens."}}, RequestRejected),
+        (429, {"error": {"message": "slow down"}}, BackendError),
+        (503, {"error": {"message": "embedding failed"}}, BackendOverloaded),
+        (200, {"data": []}, MalformedResponse),
+        (200, {"data": [{"embedding": []}]}, MalformedResponse),
+        (200, {"data": [{"embedding": ["x"]}]}, MalformedResponse),
+    ],
+)
+async def test_other_failures_of_an_embedding_take_nothing_away(
+    stub: Stub, backend: OpenAIBackend, status: int, body: object, kind: type[BackendError]
+) -> None:
+    """They are what they are for any call."""
+    stub.answer = reply(status, body)
+    assert isinstance(await failure(backend, call(measure="embedding")), kind)
+    assert (await backend.probe()).has("embedding")

@@ -145,6 +145,19 @@ async def test_embeddings(embedder: str) -> None:
     assert answer.usage.completion == 0
 
 
+async def test_embeddings_by_the_openai_api_are_the_same(embedder: str) -> None:
+    """The same server, asked through `/v1/embeddings`, gives the same vector."""
+    vectors: list[tuple[float, ...]] = []
+
+    async def work(run: Run) -> None:
+        vectors.append(await run.embed(run.question.say("the last turn")))
+
+    for url in (embedder, embedder.replace("sglang://", "http://")):
+        answer = await on(url, work)
+        assert answer.usage.prompt > 0
+    assert vectors[0] == pytest.approx(vectors[1], abs=1e-4)
+
+
 async def test_rewards(scorer: str) -> None:
     """The value of the conversation through the model's own chat template, the turn so far behind it."""
     found: list[float] = []

@@ -24,10 +24,11 @@ from anabranch.orchestrator.errors import (
     InvalidParameter,
     MalformedResponse,
     RequestRejected,
+    UnsupportedCapability,
 )
 from anabranch.serving.backends.endpoint import Endpoint
 from anabranch.serving.backends.keys import HINT
-from anabranch.serving.backends.openai import failures
+from anabranch.serving.backends.openai import embeddings, failures
 from anabranch.serving.backends.openai.address import NO_KEY, Address, parse
 from anabranch.serving.backends.openai.dialects import DIALECTS, LLAMACPP, OTHER, Dialect, describe, recognise
 from anabranch.serving.backends.openai.refusals import Refusals
@@ -94,6 +95,9 @@ class OpenAIBackend:
         """Run one call; see `Backend.stream`."""
         capabilities = await self.probe()
         model = self._model(call, capabilities)
+        if call.measure is not None:
+            yield await self._embed(call, model)
+            return
         reader = Reader(call, scan_stops=scans_stops(call, self._dialect))
         reply = await self._open(call, model)
         try:
@@ -121,6 +125,21 @@ class OpenAIBackend:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+    async def _embed(self, call: Call, model: str) -> Delta:
+        """The embedding of a text. A server that has none is known as such from then on."""
+        try:
+            answer = await self._connect().post(
+                embeddings.PATH, body=embeddings.build(call, model), cast_to=object
+            )
+        except self._errors as error:
+            failure = self._failed(error)
+            if not embeddings.refused(failure):
+                raise failure from error
+            if self._capabilities is not None:
+                self._capabilities = replace(self._capabilities, measures=frozenset())
+            raise UnsupportedCapability(f"{self.name} has no embeddings for {model!r}: {failure}") from error
+        return embeddings.read(answer)
 
     async def _open(self, call: Call, model: str) -> openai.AsyncStream[object]:
         """Send the request, with one field less each time that the server refuses one."""

@@ -146,6 +146,9 @@ def describe(dialect: Dialect, models: list[Mapping[str, Any]], props: Mapping[s
     slots = props.get("total_slots")
     return replace(
         dialect.capabilities,
+        measures=frozenset(
+            {"embedding"}
+        ),  # until it refuses: it depends on the model, of which no listing tells
         models=tuple(str(model["id"]) for model in models if "id" in model),
         context_length=_context_length(models[0] if models else {}, props),
         max_concurrency=slots if isinstance(slots, int) and slots > 0 else dialect.capabilities.max_concurrency,
