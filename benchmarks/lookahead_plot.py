@@ -27,7 +27,7 @@ def draw(path: str, *, ratio: float = 0.1, token_level: float = 1.4) -> None:
     _panel(left, ratio, 1.0)
     _panel(right, ratio, token_level)
     left.set(title=f"draft / target = {ratio:g}", ylabel="speed-up over the plain target")
-    right.set(title=f"the same, target × {token_level:g} by token-level speculation")
+    right.set(title=f"the same, target {token_level:g} times as fast by token-level speculation")
     right.axhline(token_level, color="grey", linestyle=":", label="token-level speculation alone")
     figure.legend(*right.get_legend_handles_labels(), loc="lower center", ncols=5, fontsize=8)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
@@ -46,6 +46,6 @@ def _panel(panel: Any, ratio: float, token_level: float) -> None:
             label = None if in_step else f"acceptance {acceptance}"
             panel.plot(DEPTHS, gains, style, color=f"C{index}", label=label)
             panel.plot([best], [gains[best]], "o", color=f"C{index}", markersize=5)
-    panel.set(xlabel="depth γ", xticks=DEPTHS[::2])
+    panel.set(xlabel=r"depth $\gamma$", xticks=DEPTHS[::2])
     panel.axhline(1.0, color="black", linewidth=0.6)
     panel.grid(alpha=0.3)
