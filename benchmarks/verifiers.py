@@ -306,9 +306,8 @@ def main() -> None:
     options.add_argument("--judge", metavar="URL", help="of the verifiers same and rating")
     options.add_argument("--embedder", metavar="URL")
     options.add_argument("--scorer", metavar="URL", help="a server that gives likelihoods")
-    options.add_argument(
-        "--name", action="append", default=[], metavar="ROLE=NAME", help="how the table calls a model"
-    )
+    for role in ("judge", "embedder", "scorer"):
+        options.add_argument(f"--{role}-name", default="", help="how the table calls this model")
     options.add_argument("--pairs", type=int, default=200)
     options.add_argument("--chains", type=int, default=100)
     chosen = options.parse_args()
