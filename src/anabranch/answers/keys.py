@@ -17,7 +17,8 @@ class Keys:
 
     Args:
         form: what an answer is; or a function of your own, from the whole text to its key, None where it has no answer.
-        equivalence: compares mathematical answers; needed for "math" alone, and closed by whoever made it.
+        equivalence: compares mathematical answers; closed by whoever made it. Without it they are the same where their
+            text is, but for spaces, or their value as plain numbers.
     """
 
     def __init__(
@@ -35,8 +36,11 @@ class Keys:
         answer = extract(text, self._form)
         if answer is None or self._form == "choice":
             return answer
-        if self._form == "text" or self._equivalence is None:
+        if self._form == "text":
             return normal.text(answer) or None
+        if self._equivalence is None:
+            value = normal.number(answer)
+            return normal.squeezed(answer) if value is None else f"{value.normalize():f}"
         async with self._turn:
             return await self._among_known(answer, self._equivalence)
 

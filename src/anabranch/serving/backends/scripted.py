@@ -18,7 +18,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-from anabranch.orchestrator.backend import Call, Capabilities, Delta, End, FinishReason, SpecFigures, TokenUsage
+from anabranch.orchestrator.backend import (
+    Call,
+    Capabilities,
+    Delta,
+    End,
+    FinishReason,
+    SpecFigures,
+    TokenLogprob,
+    TokenUsage,
+)
 from anabranch.orchestrator.errors import AnabranchError, BackendError, InvalidParameter
 
 _TOKEN = re.compile(r"\s*\S+|\s+$")
@@ -34,6 +43,7 @@ class Reply:
         tokens: completion tokens in all, spread over the pieces; None counts one a piece.
         error: raised after `fail_after` pieces.
         hang: write nothing more after `fail_after` pieces, and never end.
+        logprobs: of each piece, for calls that ask for log-probabilities; pieces beyond have none.
         without_usage: leave the token counts out of the end, as some servers do.
     """
 
@@ -48,6 +58,7 @@ class Reply:
     error: BackendError | None = None
     fail_after: int = 0
     hang: bool = False
+    logprobs: tuple[TokenLogprob, ...] = ()
     without_usage: bool = False
     label_logprobs: Mapping[str, float] | None = None
     measured: tuple[float, ...] = (0.0,)
@@ -163,7 +174,8 @@ class ScriptedBackend:
                     await _fail(reply)
                 if index and reply.chunk_s:
                     await asyncio.sleep(reply.chunk_s)
-                yield Delta(text=chunk, tokens=per_chunk[index])
+                known = reply.logprobs[index : index + 1] if call.top_logprobs else ()
+                yield Delta(text=chunk, tokens=per_chunk[index], logprobs=known)
             if reply.fail_after >= len(chunks):
                 await _fail(reply)
             yield _end(reply, call, finish, len(reply.reasoning) + sum(per_chunk))

@@ -1,0 +1,246 @@
+"""Tracing: runs the traces of best-of-N as its rules want them. The rules decide; this starts, listens, stops and tells.
+
+Invariant: when `answer` returns or raises, no trace runs any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch.answers import Equivalence, Keys
+from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, MissingExtra, TooFewSucceeded
+from anabranch.orchestrator.generation import Generation, LiveGeneration
+from anabranch.orchestrator.sampling import Sampling
+from anabranch.orchestrator.scope import Scope
+from anabranch.strategies.best_of_n import confidence
+from anabranch.strategies.best_of_n.rules import Selected, Trace
+from anabranch.strategies.best_of_n.selection import Vote
+
+if TYPE_CHECKING:
+    from anabranch.orchestrator.run import Run
+    from anabranch.strategies.best_of_n.strategy import BestOfN
+
+LOOK_EVERY = 16
+"""Pieces of a trace's text between two looks at it."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A trace that is being written."""
+
+    number: int
+    live: LiveGeneration
+    confidences: list[float] = field(default_factory=list)
+
+    def seen(self, window: int) -> Trace:
+        """As the pruning rules see it, with the confidences of one window."""
+        return Trace(
+            number=self.number,
+            text=self.live.text,
+            tokens=self.live.tokens,
+            complete=False,
+            confidences=tuple(self.confidences[-window:]),
+        )
+
+
+class Tracing:
+    """One request's traces."""
+
+    def __init__(self, strategy: BestOfN, run: Run) -> None:
+        self._strategy, self._run = strategy, run
+        self._stopping, self._pruning, self._selection = (
+            strategy.stopping(),
+            strategy.pruning(),
+            strategy.selection(),
+        )
+        self._running: dict[int, Running] = {}
+        self._ended: list[Trace] = []
+        self._written: dict[int, Generation] = {}
+        self._failures: list[AnabranchError] = []
+        self._pruned: set[int] = set()
+        self._asked = 0
+        self._moved = asyncio.Event()
+        self._logprobs = 0
+        self._keys: Keys
+
+    async def answer(self) -> None:
+        """Run the traces, take one answer, write it. Raises TooFewSucceeded when all have failed."""
+        self._logprobs = await self._available_logprobs()
+        equivalence = self._equivalence() if self._strategy.answers == "math" else None
+        self._keys = Keys(self._strategy.answers, equivalence)
+        try:
+            async with self._run.scope() as scope:
+                await self._trace_all(scope)
+        finally:
+            if equivalence is not None:
+                equivalence.close()
+        self._write()
+
+    def _equivalence(self) -> Equivalence | None:
+        try:
+            return Equivalence()
+        except MissingExtra as error:
+            self._run.warn(f"answers are the same only where their text or their value is: {error}")
+            return None
+
+    async def _trace_all(self, scope: Scope) -> None:
+        """Start as many as the stopping rule wants; go on until it has enough, or no more are to come."""
+        while (wanted := self._stopping.wanted(self._ended)) > len(self._ended):
+            while self._asked < wanted:
+                scope.spawn(self._trace, self._asked)
+                self._asked += 1
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def _trace(self, number: int) -> None:
+        """One trace, from its start to its place among those that have ended."""
+        run = self._run
+        live = run.generate(
+            run.question,
+            label=f"trace {number + 1}",
+            max_tokens=run.max_tokens,
+            stop=run.stop,
+            sampling=self._sampling(),
+            top_logprobs=self._logprobs,
+        )
+        running = self._running[number] = Running(number, live)
+        try:
+            await self._listen(running)
+            generation = await live
+            del self._running[number]
+            await self._end(number, generation, tuple(running.confidences))
+        except BudgetExhausted:
+            raise  # the engine answers with what was proposed
+        except AnabranchError as error:
+            run.warn(f"trace {number + 1} failed: {error}")
+            self._failures.append(error)
+            self._settle(Trace(number=number, complete=False))
+
+    async def _listen(self, running: Running) -> None:
+        """Follow a trace; have a look at it now and then."""
+        pieces = 0
+        async for delta in running.live:
+            found = [confidence.of_token(token) for token in delta.logprobs]
+            running.confidences.extend(each for each in found if each is not None)
+            pieces += 1
+            if pieces % LOOK_EVERY == 0:
+                self._prune(running)
+
+    def _prune(self, *looked_at: Running) -> None:
+        """Stop what is not worth going on with, on the server too."""
+        seen = [running.seen(self._strategy.window) for running in looked_at]
+        for number in self._pruning.pruned(seen, self._ended):
+            if not (live := self._running[number].live).done:
+                self._pruned.add(number)
+                live.cancel()
+
+    async def _end(self, number: int, generation: Generation, confidences: tuple[float, ...]) -> None:
+        """A trace has ended: read its answer, have it valued, count it."""
+        pruned = number in self._pruned
+        complete = generation.complete and not pruned
+        answer = await self._keys.of(generation.text) if complete else None
+        score = await self._score(generation) if complete and self._strategy.scored else None
+        if pruned:
+            self._run.discard(generation, "pruned")
+        self._written[number] = generation
+        self._settle(
+            Trace(
+                number=number,
+                text=generation.text,
+                answer=answer,
+                tokens=generation.usage.completion,
+                complete=complete,
+                confidences=confidences,
+                score=score,
+            )
+        )
+
+    async def _score(self, generation: Generation) -> float | None:
+        try:
+            return await self._run.reward(generation.branch)
+        except BudgetExhausted:
+            raise
+        except AnabranchError as error:
+            self._run.warn(f"a trace could not be scored: {error}")
+            return None
+
+    def _settle(self, trace: Trace) -> None:
+        self._running.pop(trace.number, None)
+        self._ended.append(trace)
+        if (best := self._select()) is not None:
+            self._run.propose(self._written[best.number].text)
+        self._prune(*self._running.values())
+        self._moved.set()
+
+    def _select(self) -> Selected | None:
+        """What the selection rule takes; else the first trace that came to its end; else the longest."""
+        if (selected := self._selection.select(self._ended)) is not None:
+            return selected
+        there = sorted(
+            (trace for trace in self._ended if trace.number in self._written), key=lambda each: each.number
+        )
+        whole = [trace for trace in there if trace.complete]
+        if not there:
+            return None
+        return Selected(number=(whole[0] if whole else max(there, key=lambda each: each.tokens)).number)
+
+    def _write(self) -> None:
+        """The answer, and what became of the traces."""
+        selected = self._select()
+        if selected is None:
+            raise TooFewSucceeded(0, 1, self._failures)
+        self._warn(selected)
+        chosen = self._written[selected.number]
+        self._report(selected)
+        if chosen.reasoning:
+            self._run.think(chosen.reasoning)
+        self._run.emit(chosen.text)
+        self._run.finish(chosen)
+
+    def _warn(self, selected: Selected) -> None:
+        if selected.answer is None and not self._strategy.scored:
+            self._run.warn(f"no trace of {len(self._ended)} has an answer that can be read: none was voted for")
+        if isinstance(self._selection, Vote) and self._selection.missing(self._ended):
+            self._run.warn(f"some traces have no {self._strategy.vote} to be weighed by: all votes count alike")
+
+    def _report(self, selected: Selected) -> None:
+        fates = Counter(self._fate(trace) for trace in self._ended)
+        names = ("voted", "no answer", "cut short", "pruned", "failed")
+        self._run.report(
+            traces={"asked": self._asked, **{name: fates[name] for name in names}},
+            answer=selected.answer,
+            shares={answer[:80]: round(share, 4) for answer, share in list(selected.shares.items())[:8]},
+            confidences="streamed log-probabilities" if self._logprobs else None,
+        )
+
+    def _fate(self, trace: Trace) -> str:
+        if trace.number not in self._written:
+            return "failed"
+        if trace.number in self._pruned:
+            return "pruned"
+        if not trace.complete:
+            return "cut short"
+        return "no answer" if trace.answer is None else "voted"
+
+    async def _available_logprobs(self) -> int:
+        """How many candidates to ask for in the place of each token: 0 where none are wanted, or none are to be had."""
+        if not self._strategy.confident:
+            return 0
+        most = (await self._run.capabilities()).top_logprobs
+        if not most:
+            self._run.warn("the server gives no log-probabilities: nothing is pruned or weighed by confidence")
+        return min(most, confidence.CANDIDATES)
+
+    def _sampling(self) -> Sampling:
+        """The run's own, but never greedy: all traces would be one."""
+        sampling = self._run.sampling
+        if sampling.temperature == 0:
+            self._run.warn(
+                f"temperature 0 gives one trace many times: sampled at {self._strategy.temperature} instead"
+            )
+        if not sampling.temperature:
+            return replace(sampling, temperature=self._strategy.temperature)
+        return sampling
