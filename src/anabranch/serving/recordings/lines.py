@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -42,7 +43,7 @@ def lines(path: str | PathLike[str], told: Told) -> Iterator[tuple[int, bytes, b
     """
     path = Path(path)
     try:
-        with open_lines(path) as file:
+        with _open(path) as file:
             for number, line in enumerate(_forgiving(file, path, told), 1):
                 if line.strip():
                     yield number, line, line.endswith(b"\n")
@@ -52,12 +53,11 @@ def lines(path: str | PathLike[str], told: Told) -> Iterator[tuple[int, bytes, b
         ) from error
 
 
-def open_lines(path: Path) -> IO[bytes]:
-    """The file's uncompressed bytes; `.gz` says that it is compressed. Raises OSError."""
+def _open(path: Path) -> gzip.GzipFile | BufferedReader:
     return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
 
 
-def _forgiving(file: IO[bytes], path: Path, told: Told) -> Iterator[bytes]:
+def _forgiving(file: Iterable[bytes], path: Path, told: Told) -> Iterator[bytes]:
     begun = False
     try:
         for line in file:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from anabranch.orchestrator.errors import InvalidParameter
-from anabranch.serving.recordings.format import Header, Line, Trace
+from anabranch.serving.recordings.format import FORMAT, VERSION, Header, Line, Trace
 from anabranch.serving.recordings.lines import lines
 
 
@@ -30,9 +30,9 @@ class Writer:
         self.path = Path(path)
         try:
             _mend(self.path)
-            self._file = open(self.path, "ab")
+            self._file = open(self.path, "ab")  # noqa: SIM115 - closed by `close`
             if not self._file.tell():
-                self._add(Header(format=Header().format, version=Header().version))
+                self._add(Header(format=FORMAT, version=VERSION))
         except OSError as error:
             raise InvalidParameter("recording", f"cannot write {self.path}: {error.strerror}") from error
 
@@ -87,7 +87,7 @@ def _mend(path: Path) -> None:
     if not cut and all(whole for *_, whole in kept):
         return
     beside = path.with_name(f".{path.name}.mended{path.suffix}")
-    beside.write_bytes(b"".join(_packed(path, line) for _, line, _ in kept if (line := _whole(line))))
+    beside.write_bytes(b"".join(_packed(path, mended) for _, line, _ in kept if (mended := _whole(line))))
     os.replace(beside, path)
 
 

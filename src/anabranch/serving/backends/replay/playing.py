@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from anabranch.orchestrator.backend import Call, Delta, End, FinishReason, TokenLogprob, TokenUsage
 from anabranch.serving.backends.replay.library import Part
@@ -36,7 +36,7 @@ class Player:
     def __iter__(self) -> Iterator[Played]:
         room = self._call.max_tokens
         taken = _within(self._part.tokens, room)
-        numbered = list(zip(taken, self._part.ids or [None] * len(taken), strict=False))
+        numbered = list(zip_longest(taken, self._part.ids[: len(taken)]))
         for _, chunk in groupby(numbered, lambda each: each[0].chunk):
             yield self._piece(list(chunk))
             if self._scanner.matched is not None:
