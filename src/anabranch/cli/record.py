@@ -45,7 +45,7 @@ def record(
         typer.Option(
             "--top-logprobs", min=0, help="Candidates that a token's confidence is taken over; 0: none."
         ),
-    ] = 0,
+    ] = 20,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first problems.")] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed for sampling; each trace derives its own.")

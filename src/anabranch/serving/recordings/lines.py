@@ -27,6 +27,7 @@ _FIXES = {
     "model_type": "write one JSON object a line",
     "string_type": "write text, in quotes",
     "string_too_short": "give it at least one character",
+    "too_short": "give it at least one character",
     "int_type": "write a whole number",
     "greater_than_equal": "write no negative number",
     "finite_number": "leave it out where it is not a number",
