@@ -72,6 +72,7 @@ def test_each_problem_gets_its_samples(
     assert sorted(found) == [(id, sample) for id in ("7", "sum") for sample in range(3)]
     trace = found["sum", 1]
     assert (trace.problem, trace.answer, found["7", 0].answer) == ("What is 2 + 3?", "5", None)
+    message: Any
     (message,) = trace.messages or ()
     assert message["content"].startswith("What is 2 + 3?\n\n")
     assert "\\boxed{}" in message["content"]
@@ -233,7 +234,7 @@ class _Sampling:
         self.generations = [await live for live in lives]
 
 
-async def _replayed(file: Path, samples: int) -> dict[str, list[Generation]]:
+async def replayed(file: Path, samples: int) -> dict[str, list[Generation]]:
     found = {}
     async with Orchestrator(f"replay:{file}") as orch:
         for problem in PROBLEMS:
@@ -260,7 +261,7 @@ def test_a_real_model_is_recorded_and_played(problems: str, tmp_path: Path, loca
     assert done.returncode == 0, done.stderr
     recorded = traces(out)
     assert len({trace.text for trace in recorded.values()}) > 3
-    played = asyncio.run(_replayed(out, 3))
+    played = asyncio.run(replayed(out, 3))
     for (id, sample), trace in recorded.items():
         generation = played[id][sample]
         assert trace.tokens is not None

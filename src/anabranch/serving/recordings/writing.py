@@ -1,7 +1,7 @@
 """Writes a recording, line by line: what was written survives a crash of the program.
 
-Invariant: the file is at all times a whole recording, but for the line that is just being written. In a compressed
-file each line is a gzip member of its own, so that nothing is ever half compressed.
+Invariant: what a `Writer` adds to is at all times a whole recording, but for the line that is just being written. In a
+compressed file each such line is a gzip member of its own, so that nothing is ever half compressed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.serving.recordings.format import FORMAT, VERSION, Header, Line, Trace
 from anabranch.serving.recordings.lines import lines
 
+_HEADER = Header(format=FORMAT, version=VERSION)
+
 
 class Writer:
     """Adds traces to a file, which it creates where there is none; a last line that was cut is taken away first.
@@ -32,9 +34,9 @@ class Writer:
             _mend(self.path)
             self._file = open(self.path, "ab")  # noqa: SIM115 - closed by `close`
             if not self._file.tell():
-                self._add(Header(format=FORMAT, version=VERSION))
+                self._add(_HEADER)
         except OSError as error:
-            raise InvalidParameter("recording", f"cannot write {self.path}: {error.strerror}") from error
+            raise _cannot(self.path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -56,15 +58,19 @@ class Writer:
 
 
 def write(path: str | PathLike[str], traces: Iterable[Trace]) -> None:
-    """Write a recording anew, in place of a file that was there.
+    """Write a recording anew, in place of a file that was there; compressed as a whole, which takes less room.
 
     Raises:
         InvalidParameter: the file cannot be written.
     """
-    Path(path).unlink(missing_ok=True)
-    with Writer(path) as writer:
-        for trace in traces:
-            writer.write(trace)
+    path = Path(path)
+    try:
+        with gzip.open(path, "wb") if path.suffix == ".gz" else open(path, "wb") as file:
+            file.write(encoded(_HEADER))
+            for trace in traces:
+                file.write(encoded(trace))
+    except OSError as error:
+        raise _cannot(path, error) from error
 
 
 def encoded(line: Line) -> bytes:
@@ -72,6 +78,12 @@ def encoded(line: Line) -> bytes:
     # errors: half a surrogate pair, which a model may write, must not end the recording
     text = json.dumps(line.to_line(), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "replace") + b"\n"
+
+
+def _cannot(path: Path, error: OSError) -> InvalidParameter:
+    return InvalidParameter(
+        "recording", f"cannot write {path}: {error.strerror}; name a file that can be written"
+    )
 
 
 def _packed(path: Path, data: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 from anabranch.orchestrator.backend import Call
 from anabranch.orchestrator.branch import Branch, Message
 from anabranch.orchestrator.errors import RequestRejected
-from anabranch.serving.backends.replay.tokens import Token, rest_after, tokens_of, unseen
+from anabranch.serving.backends.replay.tokens import Token, rest_after, seen, tokens_of
 from anabranch.serving.recordings import Trace
 
 Prompt = tuple[tuple[str, str], ...]
@@ -27,16 +27,15 @@ class Book:
     """A trace with its place in the file's vocabulary: `first` is the id of its first token."""
 
     trace: Trace
-    tokens: Sequence[Token]
     first: int
-    unseen: int
 
-    def ids(self) -> Iterator[tuple[int, Token]]:
-        """The tokens with their ids; a token without weight has that of the one before it."""
-        id = self.first - 1
-        for token in self.tokens:
+    def tokens(self) -> list[tuple[int, Token]]:
+        """The tokens with their ids; one without weight has the id of the one before it."""
+        found, id = [], self.first - 1
+        for token in tokens_of(self.trace):
             id += token.weight
-            yield id, token
+            found.append((id, token))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +101,9 @@ class Library:
         return _after(book, after, len(branch.text)) if after is not None else _behind(book, branch.text)
 
     def _add(self, trace: Trace) -> None:
-        tokens = tokens_of(trace)
+        book = Book(trace=trace, first=self.size)
         # no two traces may begin at the same place, so one without tokens takes an id, too
-        book = Book(trace=trace, tokens=tokens, first=self.size, unseen=unseen(trace, tokens))
-        self.size += max(1, sum(token.weight for token in tokens))
+        self.size += max(1, seen(trace))
         self._books.append(book)
         shelves = {id(shelf): shelf for key in _prompts(trace) for shelf in [self._at(key)]}
         for shelf in shelves.values():
@@ -158,7 +156,7 @@ class Library:
 def _after(book: Book, last: int, length: int) -> Part:
     """What is left of a trace after the token of an id; so many characters of its text are known."""
     gone = end = 0
-    for place, (id, token) in enumerate(book.ids(), 1):
+    for place, (id, token) in enumerate(book.tokens(), 1):
         end += len(token.text)
         if id < last or (id == last and (token.weight or end <= length)):
             gone = place
@@ -167,19 +165,21 @@ def _after(book: Book, last: int, length: int) -> Part:
 
 def _behind(book: Book, text: str) -> Part:
     """What is left of a trace behind a text that it begins with."""
-    tokens, exact = rest_after(book.tokens, text)
-    part = _rest(book, len(book.tokens) - len(tokens))
+    whole = [token for _, token in book.tokens()]
+    tokens, exact = rest_after(whole, text)
+    part = _rest(book, len(whole) - len(tokens))
     return part if exact else replace(part, tokens=tokens, ids=())
 
 
 def _rest(book: Book, gone: int) -> Part:
     """A trace without so many of its tokens."""
+    numbered = book.tokens()
     return Part(
         trace=book.trace,
-        tokens=book.tokens[gone:],
-        ids=[id for id, _ in book.ids()][gone:],
-        since=(book.tokens[gone - 1].seconds or 0.0) if gone else 0.0,
-        unseen=book.unseen,
+        tokens=[token for _, token in numbered[gone:]],
+        ids=[id for id, _ in numbered[gone:]],
+        since=(numbered[gone - 1][1].seconds or 0.0) if gone else 0.0,
+        unseen=max(0, (book.trace.tokens or 0) - seen(book.trace)),
     )
 
 

@@ -46,9 +46,14 @@ def tokens_of(trace: Trace) -> list[Token]:
     return list(chain.from_iterable(_divided(number, chunk) for number, chunk in enumerate(chunks)))
 
 
-def unseen(trace: Trace, tokens: Sequence[Token]) -> int:
-    """Tokens that the server counted beyond those that came with text: the end of the turn, as a rule."""
-    return max(0, trace.tokens - sum(token.weight for token in tokens)) if trace.tokens is not None else 0
+def seen(trace: Trace) -> int:
+    """Tokens that came with text. The server may have counted more: the end of the turn, as a rule."""
+    if trace.chunks:
+        return sum(chunk.tokens for chunk in trace.chunks)
+    characters = len(trace.text) + len(trace.reasoning)
+    if trace.tokens is None or not characters:
+        return -(-characters // CHARACTERS_A_TOKEN)
+    return trace.tokens
 
 
 def rest_after(tokens: Sequence[Token], text: str) -> tuple[list[Token], bool]:
@@ -68,9 +73,7 @@ def _words(trace: Trace) -> list[Chunk]:
     pieces = [Chunk.model_construct(reasoning=word) for word in _WORD.findall(trace.reasoning)]
     pieces += [Chunk.model_construct(text=word) for word in _WORD.findall(trace.text)]
     ends = list(accumulate(len(piece.text) + len(piece.reasoning) for piece in pieces))
-    whole = ends[-1] if ends else 0
-    tokens = trace.tokens if trace.tokens is not None else -(-whole // CHARACTERS_A_TOKEN)
-    until = [tokens * end // whole for end in ends]
+    until = [seen(trace) * end // ends[-1] for end in ends]
     shares = [after - before for before, after in zip([0, *until], until, strict=False)]
     return [piece.model_copy(update={"tokens": share}) for piece, share in zip(pieces, shares, strict=True)]
 
