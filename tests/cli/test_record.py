@@ -23,7 +23,7 @@ from anabranch.orchestrator.errors import BackendError, BackendTimeout
 from anabranch.serving.recordings import Trace, read
 from anabranch.testing import Reply, ScriptedBackend
 
-PROBLEMS = [
+PROBLEMS: list[dict[str, Any]] = [
     {"id": "sum", "problem": "What is 2 + 3?", "answer": "5"},
     {"id": 7, "problem": "What is 2 * 3?", "source": "mine"},
 ]
@@ -72,7 +72,6 @@ def test_each_problem_gets_its_samples(
     assert sorted(found) == [(id, sample) for id in ("7", "sum") for sample in range(3)]
     trace = found["sum", 1]
     assert (trace.problem, trace.answer, found["7", 0].answer) == ("What is 2 + 3?", "5", None)
-    message: Any
     (message,) = trace.messages or ()
     assert message["content"].startswith("What is 2 + 3?\n\n")
     assert "\\boxed{}" in message["content"]
@@ -147,6 +146,17 @@ def test_a_server_that_only_fails_is_not_asked_for_ever(
     assert "100 traces missing" in err
 
 
+def test_failures_with_successes_between_do_not_end_it(problems: str, tmp_path: Path, answering: Any) -> None:
+    """However many: only a server that fails ten times in a row is given up."""
+    backend = answering(
+        lambda call: Reply.of("5") if len(backend.calls) % 2 else Reply.failing(BackendError("broken"))
+    )
+    out = tmp_path / "t.jsonl"
+    arguments = ["--samples", "15", "--concurrency", "1", "--backend", "x:"]
+    assert run(["record", problems, "--out", str(out), *arguments]) == 1
+    assert (len(backend.calls), len(traces(out))) == (30, 15)
+
+
 def test_no_more_than_the_given_number_run_at_once(problems: str, tmp_path: Path, answering: Any) -> None:
     """--concurrency is the most, and is reached."""
     backend = answering(lambda call: Reply.of("a b c", chunk_s=0.001))
@@ -174,7 +184,7 @@ def test_wrong_use_is_told_before_anything_is_asked(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    line: dict[str, str],
+    line: dict[str, Any],
     said: str,
 ) -> None:
     """Exit code 2, and a line that says what is wrong."""
@@ -239,7 +249,7 @@ async def replayed(file: Path, samples: int) -> dict[str, list[Generation]]:
     async with Orchestrator(f"replay:{file}") as orch:
         for problem in PROBLEMS:
             strategy = _Sampling(samples)
-            await orch.ask(str(problem["problem"]), strategy=strategy, sampling=Sampling(temperature=0.1))
+            await orch.ask(problem["problem"], strategy=strategy, sampling=Sampling(temperature=0.1))
             found[str(problem["id"])] = strategy.generations
     return found
 

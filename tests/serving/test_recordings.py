@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from anabranch.orchestrator.backend import Delta, TokenLogprob
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.serving.recordings import FORMAT, Chunk, IncompleteRecording, Trace, Writer, read, write
+from anabranch.serving.recordings.recorder import chunk_of
 
 DATA = Path(os.environ.get("ANABRANCH_TEST_DATA", "data")) / "traces"
 SUFFIXES = pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
@@ -208,3 +211,13 @@ def test_published_recordings_are_converted(tmp_path: Path, name: str, count: in
     assert all((trace.score is not None) == scored for trace in converted)
     assert all(trace.tokens is None and trace.characters == len(trace.text) for trace in converted)
     assert all(isinstance((trace.model_extra or {})["correct"], bool) for trace in converted)
+
+
+def test_a_piece_of_a_stream_becomes_a_chunk() -> None:
+    """A confidence is minus the mean over the candidates; what a server rules out counts as -100, not as infinity."""
+    sure = TokenLogprob(token="a", logprob=-0.5, top=(("a", -0.5), ("b", -3.5)))
+    out = TokenLogprob(token="b", logprob=-math.inf, top=(("a", 0.0), ("b", -math.inf)))
+    chunk = chunk_of(Delta(text="ab", tokens=2, logprobs=(sure, out)), 1.25)
+    assert chunk == Chunk(text="ab", tokens=2, seconds=1.25, confidences=(2.0, 50.0), logprobs=(-0.5, -100.0))
+    bare = TokenLogprob(token="a", logprob=-0.5)
+    assert chunk_of(Delta(text="a", logprobs=(bare,)), 0.0).confidences == ()

@@ -102,6 +102,11 @@ def test_traces_are_given_out_by_sample_number_once_each(tmp_path: Path) -> None
     assert not error.value.retryable
     assert generate(f"{place}?again=1", four).text == "a"
 
+    async def seven(run: Run) -> str:
+        return "".join([(await run.generate(run.question)).text for _ in range(7)])
+
+    assert generate(f"{place}?again=1", seven) == "abcabca"
+
 
 def test_the_seed_picks_among_those_that_are_left() -> None:
     """The same seeds give the same traces, all different; other seeds give another order."""
@@ -321,9 +326,9 @@ def test_text_that_came_without_a_token_is_not_lost_where_a_branch_goes_on() -> 
         pieces=["a", "b"], chunks=(Chunk(text="a"), Chunk(text="", tokens=1), Chunk(text="b", tokens=0))
     )
     library = Library("r", [held])
-    first, _ = play(library, max_tokens=1)
-    part = Generation(id=1, source=ASKED, text="a", token_ids=first[0].token_ids, vocabulary="r")  # type: ignore[arg-type]
-    assert text_of(play(library, part.branch)[0]) == "b"
+    for text, rest in (("a", "b"), ("ab", "")):
+        part = Generation(id=1, source=ASKED, text=text, token_ids=(0, 1), vocabulary="r")  # type: ignore[arg-type]
+        assert text_of(play(library, part.branch)[0]) == rest
     assert text_of(play(library, ASKED.say("a"))[0]) == "b"
 
 

@@ -1,6 +1,7 @@
 """Records traces of problems from any backend, through the engine: slots, retries and counts are the engine's part.
 
-Invariant: a trace is in the file as soon as it has ended, and only one that the model or its cap ended is.
+Invariant: a trace is handed on as soon as it has ended, and only one that the model or its cap ended: a call that fails
+or is stopped leaves nothing.
 """
 
 from __future__ import annotations
@@ -139,7 +140,6 @@ async def sample(orchestrator: Orchestrator, wanted: Wanted, plan: Plan) -> Trac
     )
     generation = recorder.generation
     assert generation is not None
-    generation.check_whole("a trace")
     facts: dict[str, Any] = {"answer": wanted.problem.answer} if wanted.problem.answer is not None else {}
     if plan.top_logprobs:
         facts["top_logprobs"] = plan.top_logprobs
