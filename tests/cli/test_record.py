@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,9 @@ def test_a_server_that_only_fails_is_not_asked_for_ever(
 
 def test_failures_with_successes_between_do_not_end_it(problems: str, tmp_path: Path, answering: Any) -> None:
     """However many: only a server that fails ten times in a row is given up."""
+    turns = count()
     backend = answering(
-        lambda call: Reply.of("5") if len(backend.calls) % 2 else Reply.failing(BackendError("broken"))
+        lambda call: Reply.failing(BackendError("broken")) if next(turns) % 2 else Reply.of("5")
     )
     out = tmp_path / "t.jsonl"
     arguments = ["--samples", "15", "--concurrency", "1", "--backend", "x:"]

@@ -221,3 +221,14 @@ def test_a_piece_of_a_stream_becomes_a_chunk() -> None:
     assert chunk == Chunk(text="ab", tokens=2, seconds=1.25, confidences=(2.0, 50.0), logprobs=(-0.5, -100.0))
     bare = TokenLogprob(token="a", logprob=-0.5)
     assert chunk_of(Delta(text="a", logprobs=(bare,)), 0.0).confidences == ()
+
+
+def test_the_example_of_the_documentation_is_a_recording(tmp_path: Path) -> None:
+    """Its header and its line are read, and every field of the format is in the text."""
+    page = Path(__file__).parents[2] / "docs" / "recordings.md"
+    text = page.read_text(encoding="utf-8")
+    path = tmp_path / "t.jsonl"
+    path.write_text(text.split("```json\n")[1].split("```")[0], encoding="utf-8")
+    (trace,) = read(path)
+    assert (trace.id, sum(chunk.tokens for chunk in trace.chunks)) == ("sum", 4)
+    assert [name for kind in (Trace, Chunk) for name in kind.model_fields if f"`{name}`" not in text] == []
