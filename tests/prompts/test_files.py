@@ -13,6 +13,7 @@ from anabranch.strategies.outline import Point
 
 SAMPLES: dict[str, object] = {
     "question": "What are good habits? {{ not a variable }}",
+    "problem": "What is 2 + 3?",
     "max_points": 5,
     "outline": "1. Sleep\n2. Walk",
     "number": 2,
@@ -39,9 +40,10 @@ def test_every_file_renders(name: str) -> None:
 
 
 def test_every_file_is_used() -> None:
-    """Each file's name stands in a strategy's code, and each name that a strategy asks for is a file."""
-    folder = Path(anabranch.__file__).parent / "strategies"
-    code = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    """Each file's name stands in the code, and each name that a strategy asks for is a file."""
+    folder = Path(anabranch.__file__).parent
+    used = [path for part in ("strategies", "cli") for path in (folder / part).rglob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in used)
     assert [name for name in prompts.names() if f'"{name}"' not in code] == []
     assert set(re.findall(r"\.prompt\(\s*\"([^\"]+)\"", code)) <= set(prompts.names())
 

@@ -16,7 +16,7 @@ from anabranch.serving.backends.openai.dialects import DIALECTS, OPENAI, SGLANG,
 from anabranch.serving.backends.openai.labels import label_logprobs
 from anabranch.serving.backends.openai.refusals import Refusals
 from anabranch.serving.backends.openai.request import build
-from anabranch.serving.backends.openai.stops import StopScanner
+from anabranch.serving.backends.stops import StopScanner
 
 
 @pytest.mark.parametrize(

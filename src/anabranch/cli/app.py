@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli import ask, doctor, errors, launch, serve, strategies, trace
+from anabranch.cli import ask, doctor, errors, launch, record, serve, strategies, trace
 
 app = typer.Typer(
     name="anabranch",
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command()(ask.ask)
 app.command()(strategies.strategies)
 app.command()(trace.trace)
+app.command()(record.record)
 app.command()(serve.serve)
 app.command(context_settings={"allow_extra_args": True})(launch.launch)
 app.command()(doctor.doctor)

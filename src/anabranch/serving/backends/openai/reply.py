@@ -15,7 +15,7 @@ from anabranch.orchestrator.backend import Call, Delta, End, FinishReason, Token
 from anabranch.orchestrator.errors import BackendUnavailable, MalformedResponse, UnsupportedCapability
 from anabranch.serving.backends.openai.failures import error_in_stream
 from anabranch.serving.backends.openai.labels import label_logprobs
-from anabranch.serving.backends.openai.stops import StopScanner
+from anabranch.serving.backends.stops import StopScanner
 
 _FINISH: Mapping[str, FinishReason] = {
     "length": "length",
