@@ -53,7 +53,7 @@ def group_means(confidences: Sequence[float], window: int = WINDOW) -> NDArray[n
     Raises InvalidParameter without tokens, and on one that is not finite.
     """
     check_least("window", window, 1)
-    values = np.asarray(confidences, dtype=np.float64)
+    values: NDArray[np.float64] = np.asarray(confidences, dtype=np.float64)
     if not values.size or not np.isfinite(values).all():
         raise InvalidParameter("confidences", "must be finite numbers, at least one")
     if values.size <= window:
@@ -61,8 +61,9 @@ def group_means(confidences: Sequence[float], window: int = WINDOW) -> NDArray[n
     centre = (
         values.mean()
     )  # sums of deviations stay small, so that long traces are not rounded more than short ones
-    sums = np.concatenate(([0.0], np.cumsum(values - centre)))
-    return centre + (sums[window:] - sums[:-window]) / window
+    sums = np.concatenate((np.zeros(1), np.cumsum(values - centre)))
+    means: NDArray[np.float64] = centre + (sums[window:] - sums[:-window]) / window
+    return means
 
 
 def bottom_mean(means: NDArray[np.float64], share: float = BOTTOM) -> float:

@@ -108,7 +108,8 @@ class Clustering:
         for pair, probability in probabilities.items():
             if not 0.0 <= probability <= 1.0:
                 raise InvalidParameter("probability", f"must be within 0 to 1, got {probability} for {pair}")
-        self._known = {**probabilities, **self._known}
+        for pair, probability in probabilities.items():
+            self._known.setdefault(pair, probability)
         self._advance()
 
     def representatives(self) -> Representatives:
@@ -156,7 +157,7 @@ class Redundant:
     Traces that have ended are clustered along; they are never pruned.
 
     Attributes:
-        judge: probability of the same answer, given two traces whose texts are cut.
+        judge: probability of the same answer, given the beginnings of two traces (`Judge`).
         greedy: the clustering.
         prefix: characters of a trace that are looked at; the paper has 500 tokens for its plain variant. Raises
             InvalidParameter below 1.
