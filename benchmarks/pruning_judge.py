@@ -76,7 +76,7 @@ def about(given: Sequence[TracePair], trained: Trained) -> dict[str, object]:
     return {
         "task": "probability that two partial traces of one problem give the same final answer",
         "data": "QwenLM/Qwen2.5-Math @a45202bd16f1: 8 solutions to each of 100 problems of MATH (hendrycks/math)",
-        "licence": "MIT, Copyright (c) the authors of Qwen2.5-Math and of MATH",
+        "licence": "MIT",
         "pairs": len(given),
         "pairs with the same answer": sum(pair.same for pair in given),
         "problems with both kinds": len({pair.problem for pair in given if not pair.same}),
