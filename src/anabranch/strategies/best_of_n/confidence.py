@@ -56,11 +56,10 @@ def group_means(confidences: Sequence[float], window: int = WINDOW) -> NDArray[n
     values: NDArray[np.float64] = np.asarray(confidences, dtype=np.float64)
     if not values.size or not np.isfinite(values).all():
         raise InvalidParameter("confidences", "must be finite numbers, at least one")
+    centre = float(np.mean(values))
     if values.size <= window:
-        return values.mean(keepdims=True)
-    centre = (
-        values.mean()
-    )  # sums of deviations stay small, so that long traces are not rounded more than short ones
+        return np.full(1, centre)
+    # Sums of deviations stay small, so that a long trace is not rounded more than a short one.
     sums = np.concatenate((np.zeros(1), np.cumsum(values - centre)))
     means: NDArray[np.float64] = centre + (sums[window:] - sums[:-window]) / window
     return means

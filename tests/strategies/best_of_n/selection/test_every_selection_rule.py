@@ -68,7 +68,7 @@ def test_what_is_selected_came_to_its_end_with_that_answer(rule: SelectionRule, 
     votes = {trace.answer for trace in traces if trace.complete} - {None}
     assert (selected.answer is not None) == bool(votes)
     assert set(selected.shares) <= votes
-    assert sum(selected.shares.values()) == pytest.approx(bool(votes))
+    assert sum(selected.shares.values()) == pytest.approx(1.0 if votes else 0.0)
     assert list(selected.shares.values()) == sorted(selected.shares.values(), reverse=True)
 
 
