@@ -92,5 +92,5 @@ def test_missing_confidences_are_an_error_where_there_are_tokens() -> None:
 def test_bad_parameters_are_named(field: str) -> None:
     """The error says which field."""
     with pytest.raises(InvalidParameter) as raised:
-        LowConfidence(**{field: 0})  # type: ignore[arg-type]
+        LowConfidence(**{field: 0})
     assert raised.value.field == field

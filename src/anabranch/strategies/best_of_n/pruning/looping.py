@@ -6,6 +6,7 @@ What is looked for is exact: the text's end consists of one passage, several tim
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,6 +14,8 @@ from typing import ClassVar
 from anabranch.strategies.best_of_n.pruning.base import alive, numbers
 from anabranch.strategies.best_of_n.rules import Need, Trace
 from anabranch.strategies.best_of_n.stopping.base import check_least
+
+_LETTERS = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +55,22 @@ class Looping:
 
         Looks at the end of the text alone, in time that does not grow with its length.
         """
+        if len(text) < min(self.least, self.least_wordless):
+            return None
         tail = text[-max(self.least, self.least_wordless, self.times * self.longest) :]
         needle = tail[-_overlap(min(self.least, self.least_wordless), self.times) :]
+        letter = max((found.end() for found in _LETTERS.finditer(tail)), default=0)
         at = tail.rfind(needle, 0, len(tail) - 1)
         while at >= 0:
             period = len(tail) - len(needle) - at
             if period > self.longest:
                 return None
-            if self._loops(tail, period):
+            if self._loops(tail, period, worded=len(tail) - period < letter):
                 return period
             at = tail.rfind(needle, 0, at + len(needle) - 1)
         return None
 
-    def _loops(self, tail: str, period: int) -> bool:
-        worded = any(character.isalpha() for character in tail[-period:])
+    def _loops(self, tail: str, period: int, *, worded: bool) -> bool:
         covered = max(self.times * period, self.least if worded else self.least_wordless)
         return covered <= len(tail) and tail[period - covered :] == tail[-covered:-period]
 
