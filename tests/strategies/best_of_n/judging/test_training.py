@@ -64,14 +64,14 @@ def test_the_interval_is_for_problems_not_for_pairs() -> None:
 
 
 def made_up(problems: int = 20, seed: int = 0) -> list[TracePair]:
-    """Pairs of four traces a problem; those with the same answer have the same numbers, now and then."""
+    """Pairs of four traces a problem; those with the same answer have much the same numbers."""
     rng = random.Random(seed)
     pairs = []
     for problem in range(problems):
         traces = []
         for _ in range(4):
             answer = rng.choice([0, 0, 1])
-            numbers = [answer * 50 + rng.randrange(12) for _ in range(6)]
+            numbers = [answer * 6 + rng.randrange(12) for _ in range(6)]
             traces.append((answer, f"Problem {problem}: " + " + ".join(map(str, numbers))))
         pairs += [
             TracePair(problem=f"p{problem}", first=one, second=other, same=mine == theirs)
@@ -84,8 +84,8 @@ def test_a_judge_learns_what_there_is_to_learn() -> None:
     """On problems that it hasn't seen; the judge says the same after JSON."""
     pairs = made_up()
     trained = train(pairs, Recipe(folds=5, penalty=10.0), about={"licence": "none"})
-    assert trained.auroc.value > 0.8
-    assert trained.within.value > 0.8
+    assert trained.auroc.value > 0.7
+    assert trained.within.value > 0.7
     assert trained.auroc.low < trained.auroc.value <= trained.auroc.high
     assert len(trained.rated) == len(pairs)
     again = Judge.from_json(trained.judge.to_json())
@@ -153,7 +153,7 @@ def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch: pytest
 def test_bad_parameters_are_named(field: str, value: int) -> None:
     """The error says which field."""
     with pytest.raises(InvalidParameter) as raised:
-        Recipe(**{field: value})  # type: ignore[arg-type]
+        Recipe(**{field: value})
     assert raised.value.field == field
 
 

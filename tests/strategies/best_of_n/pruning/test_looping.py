@@ -106,17 +106,26 @@ def test_the_thresholds_are_where_they_are_said_to_be() -> None:
     assert RULE.period((long + "x") * 5) is None
 
 
-def test_no_recorded_solution_loops() -> None:
-    """Neither whole nor cut anywhere: 800 solutions to problems of MATH, and 10,000 of the game of 24."""
-    folder = Path(os.environ.get("ANABRANCH_TEST_DATA", "data")) / "traces"
-    if not folder.exists():
-        pytest.skip(f"no {folder}; set ANABRANCH_TEST_DATA to a folder with recorded traces")
-    for name in ("qwen_math100x8_rm.jsonl.gz", "tot_game24_gpt4_cot_100x100.jsonl.gz"):
-        with gzip.open(folder / name, "rt", encoding="utf-8") as lines:
-            texts = [sample["text"] for line in lines for sample in json.loads(line)["samples"]]
-        assert not any(
-            RULE.period(text[:end]) for text in texts for end in (len(text), len(text) // 2, len(text) // 3)
-        )
+def recorded(name: str) -> list[tuple[str, bool]]:
+    """Texts of recorded traces, and whether they are right."""
+    path = Path(os.environ.get("ANABRANCH_TEST_DATA", "data")) / "traces" / name
+    if not path.exists():
+        pytest.skip(f"no {path}; set ANABRANCH_TEST_DATA to a folder with recorded traces")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        samples = [sample for line in lines for sample in json.loads(line)["samples"]]
+    return [(sample["text"], sample["correct"]) for sample in samples]
+
+
+def test_no_recorded_solution_of_math_loops() -> None:
+    """Of 800, right or wrong, wherever they are cut."""
+    texts = [text for text, _ in recorded("qwen_math100x8_rm.jsonl.gz")]
+    assert not any(RULE.period(text[: len(text) * part // 7]) for text in texts for part in range(1, 8))
+
+
+def test_the_loops_that_were_recorded_are_found() -> None:
+    """Of 10,000 tries at the game of 24, three loop until they are cut, and none of these is right."""
+    found = [right for text, right in recorded("tot_game24_gpt4_cot_100x100.jsonl.gz") if RULE.period(text)]
+    assert found == [False] * 3
 
 
 @pytest.mark.parametrize("field", ["times", "least", "least_wordless", "longest"])
