@@ -166,7 +166,7 @@ def test_without_log_probabilities_votes_count_alike_and_it_is_said(lacking: str
 
 
 def reward(call: Call) -> Reply:
-    return Reply(measured=(3.0 if "2" in call.branch.text else 1.0,))
+    return Reply(measured=(3.0 if "2" in call.branch.text else -1.0,))
 
 
 @pytest.mark.parametrize("vote", ["score", "best_score"])

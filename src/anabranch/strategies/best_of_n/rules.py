@@ -8,7 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
+
+from anabranch.orchestrator.errors import UnsupportedCapability
+
+Need = Literal["confidences", "scores"]
+"""What a rule looks at beside answers, texts and token counts."""
+
+
+class MissingMeasure(UnsupportedCapability, ValueError):
+    """A rule needs what some traces have not: leave those traces out, or take a rule that needs less.
+
+    Attributes:
+        need: what is missing.
+        numbers: of the traces that lack it, ascending.
+    """
+
+    def __init__(self, need: Need, numbers: Sequence[int]) -> None:
+        self.need, self.numbers = need, tuple(sorted(numbers))
+        listed = ", ".join(map(str, self.numbers))
+        super().__init__(f"the rule needs {need}; without: trace {listed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +69,11 @@ class StoppingRule(Protocol):
 class PruningRule(Protocol):
     """Which running traces are not worth going on with."""
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What traces must have. Raises MissingMeasure where one that it looks at has not."""
+        ...
+
     def pruned(self, running: Sequence[Trace], ended: Sequence[Trace]) -> frozenset[int]:
         """The numbers of the running traces to stop."""
         ...
@@ -72,6 +96,11 @@ class Selected:
 
 class SelectionRule(Protocol):
     """Which answer to take."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What traces must have. Raises MissingMeasure where one that it looks at has not."""
+        ...
 
     def select(self, traces: Sequence[Trace]) -> Selected | None:
         """The decision; None where no trace can be taken."""

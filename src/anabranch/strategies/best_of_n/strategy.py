@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from anabranch.strategies.base import Strategy
-from anabranch.strategies.best_of_n import confidence
-from anabranch.strategies.best_of_n.pruning import Looping, LowConfidence, Settled, Together
+from anabranch.strategies.best_of_n.confidence import WINDOW, Confidence, Measure
+from anabranch.strategies.best_of_n.judging import shipped
+from anabranch.strategies.best_of_n.pruning import Combined, Decided, Looping, LowConfidence, Redundant
 from anabranch.strategies.best_of_n.rules import PruningRule, SelectionRule, StoppingRule
-from anabranch.strategies.best_of_n.selection import BestScore, Vote, Weight
+from anabranch.strategies.best_of_n.selection import BestScore, ConfidenceVote, MajorityVote, ScoreVote
 from anabranch.strategies.best_of_n.stopping import ESC, AdaptiveConsistency, Beta, Consensus, Fixed, Waves
 from anabranch.strategies.best_of_n.tracing import Tracing
 
@@ -25,7 +27,8 @@ class BestOfN(Strategy):
     which answer is taken to a selection rule.
 
     Source: self-consistency (arXiv 2203.11171); adaptive consistency (arXiv 2305.11860); ESC (arXiv 2401.10480); DeepConf
-    (arXiv 2508.15260). What each rule saves and loses: docs/best_of_n.md.
+    (arXiv 2508.15260); `prune` by `redundant` is DeepPrune (arXiv 2510.08483) with a small judge of our own, which is weak.
+    What each rule saves and loses: docs/best_of_n.md.
 
     When to use: where answers can be compared, such as in mathematics, and the model is right more often than not.
 
@@ -59,7 +62,7 @@ class BestOfN(Strategy):
     answers: Literal["math", "text", "choice"] = Field(
         default="math", description="what an answer is, and so which answers are the same"
     )
-    vote: Weight | Literal["best_score"] = Field(
+    vote: Measure | Literal["one", "score", "best_score"] = Field(
         default="one",
         description="what a vote weighs: the same as any other, a reward, or a measure of confidence; best_score takes the "
         "trace with the best reward",
@@ -67,8 +70,10 @@ class BestOfN(Strategy):
     keep_votes: float = Field(
         default=1.0, gt=0.0, le=1.0, description="share of the traces that vote, the heaviest"
     )
-    prune: tuple[Literal["loops", "settled", "confidence"], ...] = Field(
-        default=("loops", "settled"), description="what stops a running trace"
+    prune: tuple[Literal["loops", "settled", "confidence", "redundant"], ...] = Field(
+        default=("loops", "settled"),
+        description="what stops a running trace: repeating itself, a vote that nothing can change any more, low "
+        "confidence, or others that begin as if for the same answer",
     )
     keep_confident: float = Field(
         default=0.9,
@@ -77,7 +82,10 @@ class BestOfN(Strategy):
         description="share of the warm-up traces that confidence pruning would keep",
     )
     warm_up: int = Field(default=4, ge=1, description="traces before confidence prunes (published: 16 of 256)")
-    window: int = Field(default=confidence.WINDOW, ge=1, description="tokens over which confidence is taken")
+    window: int = Field(default=WINDOW, ge=1, description="tokens over which confidence is taken")
+    prefix: int = Field(
+        default=2000, ge=1, description="characters of each trace after which redundant ones are looked for"
+    )
     temperature: float = Field(
         default=0.7,
         gt=0.0,
@@ -124,13 +132,27 @@ class BestOfN(Strategy):
                 return Consensus(share=self.certainty, least=min(self.wave, self.n), most=self.n)
 
     def pruning(self) -> PruningRule:
-        """The pruning rules together."""
-        sure = LowConfidence(keep=self.keep_confident, warm_up=self.warm_up, window=self.window)
-        made: dict[str, PruningRule] = {"loops": Looping(), "settled": Settled(most=self.n), "confidence": sure}
-        return Together(tuple(made[name] for name in self.prune))
+        """The pruning rules together, but for confidence, which is watched token by token."""
+        made: dict[str, PruningRule] = {"loops": Looping(), "settled": Decided(traces=self.n)}
+        if "redundant" in self.prune:
+            made["redundant"] = Redundant(judge=lru_cache(maxsize=65536)(shipped()), prefix=self.prefix)
+        return Combined(rules=tuple(made[name] for name in self.prune if name in made))
+
+    def low_confidence(self) -> LowConfidence | None:
+        """The rule that watches confidence, where it is wanted."""
+        if "confidence" not in self.prune:
+            return None
+        return LowConfidence(keep=self.keep_confident, warm_up=self.warm_up, window=self.window)
 
     def selection(self) -> SelectionRule:
         """The selection rule."""
-        if self.vote == "best_score":
-            return BestScore()
-        return Vote(weight=self.vote, keep=self.keep_votes, window=self.window)
+        match self.vote:
+            case "one":
+                return MajorityVote()
+            case "score":
+                return ScoreVote()
+            case "best_score":
+                return BestScore()
+            case measure:
+                sure = Confidence(measure=measure, window=self.window)
+                return ConfidenceVote(confidence=sure, keep=self.keep_votes)

@@ -6,18 +6,22 @@ Invariant: when `answer` returns or raises, no trace runs any more.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch.answers import Equivalence, Keys
+from anabranch.orchestrator.backend import TokenLogprob
 from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, MissingExtra, TooFewSucceeded
 from anabranch.orchestrator.generation import Generation, LiveGeneration
 from anabranch.orchestrator.sampling import Sampling
 from anabranch.orchestrator.scope import Scope
-from anabranch.strategies.best_of_n import confidence
-from anabranch.strategies.best_of_n.rules import Selected, Trace
-from anabranch.strategies.best_of_n.selection import Vote
+from anabranch.strategies.best_of_n.confidence import TOP, Window, token_confidence
+from anabranch.strategies.best_of_n.judging.judge import sigmoid
+from anabranch.strategies.best_of_n.rules import MissingMeasure, Selected, Trace
+from anabranch.strategies.best_of_n.selection import MajorityVote
 
 if TYPE_CHECKING:
     from anabranch.orchestrator.run import Run
@@ -27,23 +31,25 @@ LOOK_EVERY = 16
 """Pieces of a trace's text between two looks at it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Running:
     """A trace that is being written."""
 
     number: int
     live: LiveGeneration
+    window: Window
     confidences: list[float] = field(default_factory=list)
 
-    def seen(self, window: int) -> Trace:
-        """As the pruning rules see it, with the confidences of one window."""
-        return Trace(
-            number=self.number,
-            text=self.live.text,
-            tokens=self.live.tokens,
-            complete=False,
-            confidences=tuple(self.confidences[-window:]),
-        )
+    def add(self, logprobs: Sequence[TokenLogprob]) -> None:
+        """Some more tokens of it."""
+        for token in logprobs:
+            if top := [logprob for _, logprob in token.top if math.isfinite(logprob)]:
+                self.confidences.append(token_confidence(top))
+                self.window.add(self.confidences[-1])
+
+    def seen(self) -> Trace:
+        """As the pruning rules see it."""
+        return Trace(number=self.number, text=self.live.text, tokens=self.live.tokens, complete=False)
 
 
 class Tracing:
@@ -51,11 +57,10 @@ class Tracing:
 
     def __init__(self, strategy: BestOfN, run: Run) -> None:
         self._strategy, self._run = strategy, run
-        self._stopping, self._pruning, self._selection = (
-            strategy.stopping(),
-            strategy.pruning(),
-            strategy.selection(),
-        )
+        self._stopping, self._selection = strategy.stopping(), strategy.selection()
+        self._pruning, self._sure = strategy.pruning(), strategy.low_confidence()
+        self._least: float | None = None
+        """The threshold of confidence; None while there is none."""
         self._running: dict[int, Running] = {}
         self._ended: list[Trace] = []
         self._written: dict[int, Generation] = {}
@@ -106,7 +111,8 @@ class Tracing:
             sampling=self._sampling(),
             top_logprobs=self._logprobs,
         )
-        running = self._running[number] = Running(number, live)
+        window = Window(self._strategy.window)
+        running = self._running[number] = Running(number=number, live=live, window=window)
         try:
             await self._listen(running)
             generation = await live
@@ -123,19 +129,29 @@ class Tracing:
         """Follow a trace; have a look at it now and then."""
         pieces = 0
         async for delta in running.live:
-            found = [confidence.of_token(token) for token in delta.logprobs]
-            running.confidences.extend(each for each in found if each is not None)
+            running.add(delta.logprobs)
             pieces += 1
             if pieces % LOOK_EVERY == 0:
-                self._prune(running)
+                self._prune()
 
-    def _prune(self, *looked_at: Running) -> None:
+    def _prune(self) -> None:
         """Stop what is not worth going on with, on the server too."""
-        seen = [running.seen(self._strategy.window) for running in looked_at]
-        for number in self._pruning.pruned(seen, self._ended):
+        seen = [running.seen() for running in self._running.values()]
+        for number in self._pruning.pruned(seen, self._ended) | self._unsure():
             if not (live := self._running[number].live).done:
                 self._pruned.add(number)
                 live.cancel()
+
+    def _unsure(self) -> frozenset[int]:
+        """Those that `LowConfidence` would prune, from sums that are kept up token by token."""
+        least = self._least
+        if least is None:
+            return frozenset()
+        return frozenset(
+            running.number
+            for running in self._running.values()
+            if running.window.full and running.window.lowest < least
+        )
 
     async def _end(self, number: int, generation: Generation, confidences: tuple[float, ...]) -> None:
         """A trace has ended: read its answer, have it valued, count it."""
@@ -160,7 +176,8 @@ class Tracing:
 
     async def _score(self, generation: Generation) -> float | None:
         try:
-            return await self._run.reward(generation.branch)
+            reward = await self._run.reward(generation.branch)
+            return sigmoid(reward) if self._strategy.vote == "score" else reward
         except BudgetExhausted:
             raise
         except AnabranchError as error:
@@ -172,20 +189,29 @@ class Tracing:
         self._ended.append(trace)
         if (best := self._select()) is not None:
             self._run.propose(self._written[best.number].text)
-        self._prune(*self._running.values())
+        if self._sure is not None and self._logprobs and self._least is None:
+            self._least = self._threshold()
+        self._prune()
         self._moved.set()
 
-    def _select(self) -> Selected | None:
-        """What the selection rule takes; else the first trace that came to its end; else the longest."""
-        if (selected := self._selection.select(self._ended)) is not None:
-            return selected
-        there = sorted(
-            (trace for trace in self._ended if trace.number in self._written), key=lambda each: each.number
-        )
-        whole = [trace for trace in there if trace.complete]
-        if not there:
+    def _threshold(self) -> float | None:
+        assert self._sure is not None
+        try:
+            return self._sure.threshold(self._ended)
+        except MissingMeasure as error:
+            self._run.warn(f"nothing is pruned by confidence: {error}")
             return None
-        return Selected(number=(whole[0] if whole else max(there, key=lambda each: each.tokens)).number)
+
+    def _select(self) -> Selected | None:
+        """What the selection rule takes; else the longest of those that did not come to their end."""
+        there = [trace for trace in self._ended if trace.number in self._written]
+        try:
+            selected = self._selection.select(there)
+        except MissingMeasure:
+            selected = MajorityVote().select(there)
+        if selected is None and there:
+            selected = Selected(number=max(there, key=lambda each: each.tokens).number)
+        return selected
 
     def _write(self) -> None:
         """The answer, and what became of the traces."""
@@ -203,8 +229,10 @@ class Tracing:
     def _warn(self, selected: Selected) -> None:
         if selected.answer is None and not self._strategy.scored:
             self._run.warn(f"no trace of {len(self._ended)} has an answer that can be read: none was voted for")
-        if isinstance(self._selection, Vote) and self._selection.missing(self._ended):
-            self._run.warn(f"some traces have no {self._strategy.vote} to be weighed by: all votes count alike")
+        try:
+            self._selection.select(self._ended)
+        except MissingMeasure as error:
+            self._run.warn(f"all votes count alike: {error}")
 
     def _report(self, selected: Selected) -> None:
         fates = Counter(self._fate(trace) for trace in self._ended)
@@ -232,7 +260,7 @@ class Tracing:
         most = (await self._run.capabilities()).top_logprobs
         if not most:
             self._run.warn("the server gives no log-probabilities: nothing is pruned or weighed by confidence")
-        return min(most, confidence.CANDIDATES)
+        return min(most, TOP)
 
     def _sampling(self) -> Sampling:
         """The run's own, but never greedy: all traces would be one."""
