@@ -226,6 +226,7 @@ def test_a_deadline_in_the_middle_gives_the_vote_so_far() -> None:
     assert answer.text.endswith("#### 3")
     assert answer.finish_reason == "deadline"
     assert backend.calls[3].state == "closed"
+    assert answer.figures["shares"] == {"3": 0.6667, "4": 0.3333}
 
 
 def test_a_token_budget_gives_the_vote_so_far() -> None:
@@ -243,6 +244,17 @@ def test_a_greedy_request_is_sampled_and_told() -> None:
     warm, backend = run([says(1)] * 4, sampling=Sampling(temperature=1.2))
     assert {log.call.sampling.temperature for log in backend.calls} == {1.2}
     assert not warm.warnings
+
+
+def test_traces_that_begin_alike_are_stopped() -> None:
+    """Four that begin with the same words are one cluster: one of them is finished, or a few, and the rest is not."""
+    words = "We compute 3 * 4 = 12 and then 12 + 5 = 17, so that the sum is 17. " * 12
+    replies = [Reply.of(f"{words} so far, so good {'and on ' * 40} #### 17", chunk_s=0.1) for _ in range(16)]
+    answer, _ = run(replies, n=16, stop="fixed", prune=("redundant",), prefix=600)
+    found = traces(answer)
+    assert found["pruned"] == 16 - found["voted"] > 0
+    assert answer.figures["answer"] == "17"
+    assert answer.usage.wasted > 0
 
 
 def test_cancelling_the_request_stops_all_traces() -> None:

@@ -82,6 +82,7 @@ class Tracing:
         finally:
             if equivalence is not None:
                 equivalence.close()
+            self._report()
         self._write()
 
     def _equivalence(self) -> Equivalence | None:
@@ -220,7 +221,6 @@ class Tracing:
             raise TooFewSucceeded(0, 1, self._failures)
         self._warn(selected)
         chosen = self._written[selected.number]
-        self._report(selected)
         if chosen.reasoning:
             self._run.think(chosen.reasoning)
         self._run.emit(chosen.text)
@@ -234,7 +234,9 @@ class Tracing:
         except MissingMeasure as error:
             self._run.warn(f"all votes count alike: {error}")
 
-    def _report(self, selected: Selected) -> None:
+    def _report(self) -> None:
+        """What became of the traces; also where the budget ended them."""
+        selected = self._select() or Selected(number=0)
         fates = Counter(self._fate(trace) for trace in self._ended)
         names = ("voted", "no answer", "cut short", "pruned", "failed")
         self._run.report(
