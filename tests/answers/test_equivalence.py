@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,22 +13,13 @@ import pytest
 
 from anabranch.answers import Equivalence, Keys, equivalence, extract
 from anabranch.orchestrator.errors import MissingExtra
+from comparisons import strange
 
 
 @pytest.fixture(scope="module")
 def same() -> Iterator[Equivalence]:
     with Equivalence(timeout_s=20.0) as made:
         yield made
-
-
-def strange(gold: str, predicted: str) -> bool | None:
-    """Stands in for math-verify: hangs, dies, or says what the right answer says."""
-    match gold:
-        case "hang":
-            time.sleep(600)
-        case "die":
-            os._exit(3)
-    return {"yes": True, "no": False}.get(gold)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +35,14 @@ def strange(gold: str, predicted: str) -> bool | None:
         (r"\left( 1, 2 \right)", "(1,2)", True, "text"),
         (r"\frac{1}{2}", "0.5", True, "math"),
         ("1/3", "0.333", False, "math"),
+        ("2 1/2", "21/2", False, "math"),
+        ("1e3", "1000", True, "number"),
+        ("€5", "5", True, "number"),
+        ("1.5e-3", "0.0015", True, "number"),
+        ("1/2", "½", True, "text"),
+        ("x^2", "x²", True, "text"),
+        (r"12\text{ dollars}", r"\$12", True, "number"),
+        ("5 cm", "5 m", False, "text"),
         (r"\sqrt{8}", r"2\sqrt{2}", True, "math"),
         ("x^2 - 1", "(x-1)(x+1)", True, "math"),
         (r"\{1, 2\}", r"\{2, 1\}", True, "math"),
@@ -85,6 +84,19 @@ async def test_a_comparison_that_crashes_takes_nothing_along() -> None:
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(same.verdict(gold, "x")) for gold in ("die", "yes", "no", "neither")]
     assert [task.result().how for task in asked] == ["unreadable", "math", "math", "unreadable"]
+
+
+async def test_a_worker_that_is_killed_between_comparisons_is_replaced() -> None:
+    """As the system does it when memory runs short."""
+    others = set(multiprocessing.active_children())
+    with Equivalence(compare=strange) as same:
+        assert (await same.verdict("yes", "x")).equal
+        for child in set(multiprocessing.active_children()) - others:
+            child.kill()
+            child.join()
+        verdicts = [await same.verdict(gold, "y") for gold in ("yes", "no", "neither")]
+        assert {verdict.how for verdict in verdicts} <= {"math", "unreadable"}
+        assert (await same.verdict("yes", "z")).equal
 
 
 async def test_a_cancelled_comparison_is_killed() -> None:

@@ -22,6 +22,7 @@ def test_the_examples_of_the_documentation() -> None:
         (r"First \boxed{1}. Then, since that was wrong, it is \boxed{2}.", "2"),
         (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\boxed{5}}", "5"),
         (r"\boxed 7", "7"),
         (r"\fbox{7}", "7"),
         (r"\[\boxed{(1,2)}, \boxed{(3,4)}\]", "(1,2), (3,4)"),
@@ -96,6 +97,12 @@ def test_letters_of_choices(text: str, letter: str | None) -> None:
 def test_words(text: str, answer: str | None) -> None:
     """What was announced, else all there is."""
     assert extract(text, "text") == answer
+
+
+def test_a_model_that_opens_boxes_for_ever_costs_no_time() -> None:
+    """Thousands of boxes without an end are read once."""
+    assert extract(r"\boxed{" * 20_000) is None
+    assert extract(r"\boxed{1} " * 20_000) is not None
 
 
 @given(

@@ -94,6 +94,8 @@ class Equivalence:
         first, second = normal.number(gold), normal.number(predicted)
         if first is not None and second is not None:
             return Verdict(equal=first == second, how="number")
+        if (one := normal.quantity(gold)) and (other := normal.quantity(predicted)) and one[1] != other[1]:
+            return Verdict(equal=False, how="text")  # math-verify leaves units out: 5 cm would be 5 m
         if known := self._known.get((gold, predicted)):
             self._known.move_to_end((gold, predicted))
         return known
@@ -102,12 +104,17 @@ class Equivalence:
         """What math-verify says. Cancelled, it kills the comparison."""
         from pebble import ProcessExpired
 
-        future: Any = self._started().schedule(self._compare, args=(gold, predicted), timeout=self._timeout_s)
         try:
+            future: Any = self._started().schedule(
+                self._compare, args=(gold, predicted), timeout=self._timeout_s
+            )
             equal = await asyncio.wrap_future(future)
         except TooLong:
             return Verdict(equal=False, how="timeout")
         except ProcessExpired:
+            return Verdict(equal=False, how="unreadable")
+        except (RuntimeError, OSError):  # a process was killed from outside, and took its pool along
+            self.close()
             return Verdict(equal=False, how="unreadable")
         return Verdict(equal=bool(equal), how="unreadable" if equal is None else "math")
 

@@ -15,6 +15,8 @@ Form = Literal["math", "text", "choice"]
 
 LONGEST = 2_000
 """Characters of an answer; what is longer is none."""
+MOST_BOXES = 32
+"""Boxes of one sentence that are taken together."""
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=[{\w])")
 _MARKER = re.compile(
     r"(?:^|\n)\s*####\s*|\b(?:final\s+)?answer\b(?:\s+(?:to|for)\s+[^.:\n]{0,200}?)?\W{0,4}(?:\bis\b|:|=)\s*:?",
@@ -64,13 +66,20 @@ def without_reasoning(text: str) -> str | None:
 
 def _boxed(text: str) -> str | None:
     """What the last box holds, and those before it in its sentence; None when the last has no end."""
-    starts = [match.end() for match in _BOX.finditer(text)]
-    ends = [_box_end(text, start) for start in starts]
+    boxes = list(_BOX.finditer(text))
     held: list[str] = []
-    for start, end, behind in reversed(list(zip(starts, ends, [*starts[1:], None], strict=True))):
-        if end is None or (behind is not None and not _BETWEEN_BOXES.fullmatch(text[end:behind])):
+    behind: int | None = None  # where the box behind begins
+    for box in reversed(boxes):
+        end = _box_end(text, box.end())
+        if end is None or (
+            behind is not None and end <= behind and not _BETWEEN_BOXES.fullmatch(text[end:behind])
+        ):
             break
-        held.append(text[start:end].removeprefix("{").removesuffix("}"))
+        if behind is None or end <= behind:  # not around the one behind
+            held.append(text[box.end() : end].removeprefix("{").removesuffix("}"))
+        behind = box.start()
+        if len(held) == MOST_BOXES:
+            break
     return ", ".join(reversed(held)) or None
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli import ask, doctor, errors, launch, record, serve, strategies, trace
+from anabranch.cli import ask, doctor, errors, launch, record, serve, strategies, trace, train_judge
 
 app = typer.Typer(
     name="anabranch",
@@ -22,6 +22,7 @@ app.command()(ask.ask)
 app.command()(strategies.strategies)
 app.command()(trace.trace)
 app.command()(record.record)
+app.command()(train_judge.train_judge)
 app.command()(serve.serve)
 app.command(context_settings={"allow_extra_args": True})(launch.launch)
 app.command()(doctor.doctor)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from anabranch.strategies.base import Strategy
 from anabranch.strategies.best_of_n.confidence import WINDOW, Confidence, Measure
-from anabranch.strategies.best_of_n.judging import shipped
+from anabranch.strategies.best_of_n.judging import Judge, shipped
 from anabranch.strategies.best_of_n.pruning import Combined, Decided, Looping, LowConfidence, Redundant
 from anabranch.strategies.best_of_n.rules import PruningRule, SelectionRule, StoppingRule
 from anabranch.strategies.best_of_n.selection import BestScore, ConfidenceVote, MajorityVote, ScoreVote
@@ -86,6 +87,9 @@ class BestOfN(Strategy):
     prefix: int = Field(
         default=2000, ge=1, description="characters of each trace after which redundant ones are looked for"
     )
+    judge: Path | None = Field(
+        default=None, description="a judge of your own for redundant ones, from `anabranch train-judge`"
+    )
     temperature: float = Field(
         default=0.7,
         gt=0.0,
@@ -95,6 +99,8 @@ class BestOfN(Strategy):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.judge is not None and not self.judge.is_file():
+            raise ValueError(f"judge: there is no file {self.judge}; anabranch train-judge makes one")
         if "settled" in self.prune and self.vote != "one":
             object.__setattr__(self, "prune", tuple(rule for rule in self.prune if rule != "settled"))
         return self
@@ -135,7 +141,8 @@ class BestOfN(Strategy):
         """The pruning rules together, but for confidence, which is watched token by token."""
         made: dict[str, PruningRule] = {"loops": Looping(), "settled": Decided(traces=self.n)}
         if "redundant" in self.prune:
-            made["redundant"] = Redundant(judge=lru_cache(maxsize=65536)(shipped()), prefix=self.prefix)
+            judge = shipped() if self.judge is None else Judge.from_json(self.judge.read_text(encoding="utf-8"))
+            made["redundant"] = Redundant(judge=lru_cache(maxsize=65536)(judge), prefix=self.prefix)
         return Combined(rules=tuple(made[name] for name in self.prune if name in made))
 
     def low_confidence(self) -> LowConfidence | None:
