@@ -113,11 +113,13 @@ def test_a_vote_that_could_still_grow_is_not_settled() -> None:
     assert "pruned" not in traces(answer)
 
 
-def test_a_looping_trace_is_stopped() -> None:
-    """It would never end by itself."""
-    loop = Reply(chunks=("wait, let me check that again. ",) * 5000, chunk_s=0.01)
+@pytest.mark.parametrize("where", ["chunks", "reasoning"])
+def test_a_looping_trace_is_stopped(where: str) -> None:
+    """It would never end by itself; a model's reasoning is looked at as well as its answer."""
+    loop = Reply(**{where: ("wait, let me check that again. ",) * 5000}, chunk_s=0.01)  # type: ignore[arg-type]
     answer, backend = run([says(1), loop, says(1), says(1)], n=4)
     assert backend.calls[1].state == "closed"
+    assert answer.usage.wasted < 1000
     assert traces(answer) == {"asked": 4, "voted": 3, "pruned": 1}
 
 

@@ -165,14 +165,16 @@ class ScriptedBackend:
             reply = self._reply(call)
             if reply.delay_s:
                 await asyncio.sleep(reply.delay_s)
-            for piece in reply.reasoning:
+            for index, piece in enumerate(reply.reasoning):
+                if index and reply.chunk_s:
+                    await asyncio.sleep(reply.chunk_s)
                 yield Delta(reasoning=piece)
             chunks, finish = _cap(reply, call)
             per_chunk = _spread(reply.tokens, len(chunks))
             for index, chunk in enumerate(chunks):
                 if index == reply.fail_after:
                     await _fail(reply)
-                if index and reply.chunk_s:
+                if (index or reply.reasoning) and reply.chunk_s:
                     await asyncio.sleep(reply.chunk_s)
                 known = reply.logprobs[index : index + 1] if call.top_logprobs else ()
                 yield Delta(text=chunk, tokens=per_chunk[index], logprobs=known)

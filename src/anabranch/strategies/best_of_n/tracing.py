@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch.answers import Equivalence, Keys
-from anabranch.orchestrator.backend import TokenLogprob
+from anabranch.orchestrator.backend import Delta
 from anabranch.orchestrator.errors import AnabranchError, BudgetExhausted, MissingExtra, TooFewSucceeded
 from anabranch.orchestrator.generation import Generation, LiveGeneration
 from anabranch.orchestrator.sampling import Sampling
@@ -38,18 +37,21 @@ class Running:
     number: int
     live: LiveGeneration
     window: Window
+    thought: str = ""
     confidences: list[float] = field(default_factory=list)
 
-    def add(self, logprobs: Sequence[TokenLogprob]) -> None:
-        """Some more tokens of it."""
-        for token in logprobs:
+    def add(self, delta: Delta) -> None:
+        """Some more of it."""
+        self.thought += delta.reasoning
+        for token in delta.logprobs:
             if top := [logprob for _, logprob in token.top if math.isfinite(logprob)]:
                 self.confidences.append(token_confidence(top))
                 self.window.add(self.confidences[-1])
 
     def seen(self) -> Trace:
-        """As the pruning rules see it."""
-        return Trace(number=self.number, text=self.live.text, tokens=self.live.tokens, complete=False)
+        """As the pruning rules see it, its reasoning included."""
+        text = self.thought + self.live.text
+        return Trace(number=self.number, text=text, tokens=self.live.tokens, complete=False)
 
 
 class Tracing:
@@ -130,7 +132,7 @@ class Tracing:
         """Follow a trace; have a look at it now and then."""
         pieces = 0
         async for delta in running.live:
-            running.add(delta.logprobs)
+            running.add(delta)
             pieces += 1
             if pieces % LOOK_EVERY == 0:
                 self._prune()
