@@ -147,7 +147,7 @@ def _split(model: object, settings: Settings) -> tuple[str | None, str | None]:
 
 def _refuse_local(choice: Choice) -> None:
     """Parameters that name files are for whoever runs the proxy, not for its clients."""
-    for name in ("prompts",):
+    for name in ("judge", "prompts"):
         if name in choice.params:
             raise bad_request(
                 f"params.{name} names files of the server: set it in a preset",
