@@ -189,9 +189,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "files of the server": (
         {"model": "stub@skeleton", "anabranch": {"params": {"prompts": "/etc"}}},
-        {"model": "stub@best_of_n", "anabranch": {"params": {"judge": "/etc/passwd", "prune": ["redundant"]}}},
         "preset",
         "anabranch.params.prompts",
+    ),
+    "another file of the server": (
+        {"model": "stub@best_of_n", "anabranch": {"params": {"judge": "/etc/passwd", "prune": ["redundant"]}}},
+        "preset",
+        "anabranch.params.judge",
     ),
 }
 
