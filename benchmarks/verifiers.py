@@ -33,6 +33,7 @@ from report import Report, finish, parser
 from anabranch import Branch, Orchestrator
 from anabranch.orchestrator.run import Run
 from anabranch.prompts import load
+from anabranch.strategies.logits import sigmoid
 from anabranch.strategies.lookahead.steps import Step, numbers
 from anabranch.strategies.lookahead.verifiers import (
     Embedding,
@@ -41,7 +42,6 @@ from anabranch.strategies.lookahead.verifiers import (
     Same,
     Verifier,
     exact,
-    sigmoid,
 )
 
 COLUMNS = (

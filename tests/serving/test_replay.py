@@ -17,8 +17,8 @@ from anabranch.orchestrator.backend import Call, Delta, End
 from anabranch.orchestrator.errors import InvalidParameter, RequestRejected
 from anabranch.orchestrator.registry import open_backend
 from anabranch.serving.backends.replay import from_url
-from anabranch.serving.backends.replay.library import Library
 from anabranch.serving.backends.replay.playing import Player
+from anabranch.serving.backends.replay.pool import Pool
 from anabranch.serving.recordings import Chunk, Trace, write
 from anabranch.testing import run_virtual
 
@@ -47,10 +47,10 @@ def url(folder: Path, traces: Sequence[Trace], options: str = "") -> str:
     return f"replay:{folder / 't.jsonl'}{options}"
 
 
-def play(library: Library, branch: Branch = ASKED, **call: Any) -> tuple[list[Delta], End]:
+def play(pool: Pool, branch: Branch = ASKED, **call: Any) -> tuple[list[Delta], End]:
     """All deltas of a call, and its end; only the last one has it."""
     wanted = Call(rid="0" * 32, branch=branch, **call)
-    deltas = [played.delta for played in Player(library.take(wanted), wanted)]
+    deltas = [played.delta for played in Player(pool.take(wanted), wanted)]
     assert [delta.end is not None for delta in deltas] == [False] * (len(deltas) - 1) + [True]
     assert deltas[-1].end is not None
     return deltas, deltas[-1].end
@@ -112,8 +112,8 @@ def test_the_seed_picks_among_those_that_are_left() -> None:
     """The same seeds give the same traces, all different; other seeds give another order."""
 
     def order(first: int) -> list[str]:
-        library = Library("r", [plain(number, str(number)) for number in range(8)])
-        return [text_of(play(library, sampling=Sampling(seed=first + each))[0]) for each in range(8)]
+        pool = Pool("r", [plain(number, str(number)) for number in range(8)])
+        return [text_of(play(pool, sampling=Sampling(seed=first + each))[0]) for each in range(8)]
 
     assert sorted(order(1)) == [str(number) for number in range(8)]
     assert order(1) == order(1) != order(100)
@@ -122,30 +122,30 @@ def test_the_seed_picks_among_those_that_are_left() -> None:
 def test_a_prompt_is_known_by_the_problem_and_by_what_was_sent() -> None:
     """Both ways to ask share the traces; white space around them does not count."""
     sent = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": f"{QUESTION} Box it."})
-    library = Library("r", [plain(0, "a", messages=sent), plain(1, "b", messages=sent), plain(2, "c")])
-    assert text_of(play(library, Branch.of(sent))[0]) == "a"
-    assert text_of(play(library, Branch.of(f"{QUESTION}\n"))[0]) == "b"
+    pool = Pool("r", [plain(0, "a", messages=sent), plain(1, "b", messages=sent), plain(2, "c")])
+    assert text_of(play(pool, Branch.of(sent))[0]) == "a"
+    assert text_of(play(pool, Branch.of(f"{QUESTION}\n"))[0]) == "b"
     with pytest.raises(RequestRejected, match="all 2 traces"):
-        play(library, Branch.of(sent))
+        play(pool, Branch.of(sent))
 
 
 def test_a_prompt_that_was_not_recorded_is_named_with_the_file() -> None:
     """Its beginning, on one line; a recorded problem within another prompt is not that problem."""
-    library = Library("replay:t.jsonl", [plain(0, "a")])
+    pool = Pool("replay:t.jsonl", [plain(0, "a")])
     with pytest.raises(
         RequestRejected, match=r"replay:t\.jsonl has no trace of the prompt 'Is it so\? What is 2"
     ):
-        play(library, Branch.of(f"Is it so?\n{QUESTION}"))
+        play(pool, Branch.of(f"Is it so?\n{QUESTION}"))
     with pytest.raises(RequestRejected, match=f"'{'x' * 60}…'"):
-        play(library, Branch.of("x" * 100))
+        play(pool, Branch.of("x" * 100))
 
 
 def test_a_model_has_its_own_traces() -> None:
     """In a recording of several models, the call's model says whose trace it gets."""
-    library = Library("r", [plain(0, "a", model="one"), plain(1, "b", model="two")])
-    assert library.models == ("one", "two")
-    assert text_of(play(library, model="two")[0]) == "b"
-    assert play(library)[1].model == "one"
+    pool = Pool("r", [plain(0, "a", model="one"), plain(1, "b", model="two")])
+    assert pool.models == ("one", "two")
+    assert text_of(play(pool, model="two")[0]) == "b"
+    assert play(pool)[1].model == "one"
 
 
 # what it streams
@@ -153,7 +153,7 @@ def test_a_model_has_its_own_traces() -> None:
 
 def test_a_trace_comes_as_it_was_recorded() -> None:
     """Pieces, tokens, confidences and log-probabilities; the count is the server's own."""
-    deltas, end = play(Library("r", [a_trace()]), top_logprobs=20)
+    deltas, end = play(Pool("r", [a_trace()]), top_logprobs=20)
     assert [delta.text for delta in deltas] == [*PIECES, ""]
     assert [delta.tokens for delta in deltas] == [1, 1, 1, 1, 1, 0]
     assert end.usage is not None
@@ -166,28 +166,28 @@ def test_a_trace_comes_as_it_was_recorded() -> None:
 
 def test_confidences_come_only_where_they_are_asked_for_and_known() -> None:
     """Not asked: none. A recording with a trace that has none offers none; what is unknown is not a number."""
-    assert all(not delta.logprobs for delta in play(Library("r", [a_trace()]))[0])
-    assert Library("r", [a_trace()]).top_logprobs == 20
-    assert Library("r", [a_trace(), plain(1, "b")]).top_logprobs == 0
+    assert all(not delta.logprobs for delta in play(Pool("r", [a_trace()]))[0])
+    assert Pool("r", [a_trace()]).top_logprobs == 20
+    assert Pool("r", [a_trace(), plain(1, "b")]).top_logprobs == 0
     alone = a_trace(pieces=["x"], chunks=(Chunk(text="x", confidences=(3.0,)),))
-    (entry,) = play(Library("r", [alone]), top_logprobs=1)[0][0].logprobs
+    (entry,) = play(Pool("r", [alone]), top_logprobs=1)[0][0].logprobs
     assert math.isnan(entry.logprob)
 
 
 def test_a_text_without_chunks_comes_word_by_word() -> None:
     """Known tokens are spread over the words; unknown ones are estimated, and the engine told so."""
-    deltas, end = play(Library("r", [plain(0, "Let me think. Five!\n", tokens=9, reasoning="Hm. So")]))
+    deltas, end = play(Pool("r", [plain(0, "Let me think. Five!\n", tokens=9, reasoning="Hm. So")]))
     assert text_of(deltas) == "Let me think. Five!\n"
     assert "".join(delta.reasoning for delta in deltas) == "Hm. So"
     assert sum(delta.tokens for delta in deltas) == 9
     assert end.usage is not None
-    deltas, end = play(Library("r", [plain(0, "x" * 40)]))
+    deltas, end = play(Pool("r", [plain(0, "x" * 40)]))
     assert (sum(delta.tokens for delta in deltas), end.usage) == (10, None)
 
 
 def test_an_empty_trace_ends_at_once() -> None:
     """A model may say nothing."""
-    deltas, end = play(Library("r", [plain(0, "", tokens=1)]))
+    deltas, end = play(Pool("r", [plain(0, "", tokens=1)]))
     assert (text_of(deltas), end.finish_reason) == ("", "stop")
     assert end.usage is not None
     assert end.usage.completion == 1
@@ -202,7 +202,7 @@ def test_an_empty_trace_ends_at_once() -> None:
 )
 def test_the_cap_counts_tokens(cap: int, text: str, reason: str, completion: int) -> None:
     """The end of the turn is one, too."""
-    deltas, end = play(Library("r", [a_trace()]), max_tokens=cap)
+    deltas, end = play(Pool("r", [a_trace()]), max_tokens=cap)
     assert (text_of(deltas), end.finish_reason) == (text, reason)
     assert end.usage is not None
     assert end.usage.completion == completion
@@ -211,14 +211,14 @@ def test_the_cap_counts_tokens(cap: int, text: str, reason: str, completion: int
 def test_a_chunk_of_several_tokens_is_cut_within() -> None:
     """It is divided evenly; so are its confidences."""
     wide = a_trace(pieces=["abcdef"], tokens=3, chunks=(Chunk(text="abcdef", tokens=3, confidences=(1, 2, 3)),))
-    deltas, _ = play(Library("r", [wide]), max_tokens=2, top_logprobs=1)
+    deltas, _ = play(Pool("r", [wide]), max_tokens=2, top_logprobs=1)
     assert [(delta.text, delta.tokens, len(delta.logprobs)) for delta in deltas] == [("abcd", 2, 2), ("", 0, 0)]
 
 
 def test_a_stop_string_cuts_before_it_also_across_pieces() -> None:
     """The tokens that hold it are counted; the rest of the last one is the tail, and with it the text of the ids."""
-    library = Library("r", [a_trace(pieces=["One.", "\n", "\nTwo", " three"])])
-    deltas, end = play(library, stop=("\n\n", "three"))
+    pool = Pool("r", [a_trace(pieces=["One.", "\n", "\nTwo", " three"])])
+    deltas, end = play(pool, stop=("\n\n", "three"))
     assert (text_of(deltas), end.finish_reason, end.matched, end.tail) == ("One.", "stop", "\n\n", "\n\nTwo")
     assert end.usage is not None
     assert end.usage.completion == 3
@@ -228,13 +228,13 @@ def test_a_stop_string_cuts_before_it_also_across_pieces() -> None:
 def test_what_looked_like_a_stop_string_is_not_lost() -> None:
     """At the end and at the cap, text that was held back is let go."""
     trace = a_trace(pieces=["One.", "\n"])
-    assert text_of(play(Library("r", [trace]), stop=("\n\n",))[0]) == "One.\n"
-    assert text_of(play(Library("r", [trace]), stop=("\n\n",), max_tokens=2)[0]) == "One.\n"
+    assert text_of(play(Pool("r", [trace]), stop=("\n\n",))[0]) == "One.\n"
+    assert text_of(play(Pool("r", [trace]), stop=("\n\n",), max_tokens=2)[0]) == "One.\n"
 
 
 def test_a_recorded_cut_stays_one() -> None:
     """A trace that ended at its cap ends so again."""
-    assert play(Library("r", [a_trace(finish_reason="length", tokens=5)]))[1].finish_reason == "length"
+    assert play(Pool("r", [a_trace(finish_reason="length", tokens=5)]))[1].finish_reason == "length"
 
 
 def test_cancelling_stops_it_and_counts_what_came(tmp_path: Path) -> None:
@@ -260,10 +260,10 @@ def test_cancelling_stops_it_and_counts_what_came(tmp_path: Path) -> None:
 def test_a_part_and_its_rest_are_the_trace(cap: int, stops: tuple[str, ...], number: int) -> None:
     """Cut by cap or stop string, also where all traces begin alike: text, tokens and ids add up to the whole."""
     ends = ("five.", "six. ", "seven")
-    library = Library("r", [a_trace(sample, [*PIECES[:4], end]) for sample, end in enumerate(ends)])
-    whole, end = play(library, sampling=Sampling(seed=number))
-    library = Library("r", [a_trace(sample, [*PIECES[:4], end]) for sample, end in enumerate(ends)])
-    first, cut = play(library, sampling=Sampling(seed=number), max_tokens=cap, stop=stops)
+    pool = Pool("r", [a_trace(sample, [*PIECES[:4], end]) for sample, end in enumerate(ends)])
+    whole, end = play(pool, sampling=Sampling(seed=number))
+    pool = Pool("r", [a_trace(sample, [*PIECES[:4], end]) for sample, end in enumerate(ends)])
+    first, cut = play(pool, sampling=Sampling(seed=number), max_tokens=cap, stop=stops)
     ids = tuple(token for delta in first for token in delta.token_ids)
     assert cut.usage is not None
     assert end.usage is not None
@@ -278,7 +278,7 @@ def test_a_part_and_its_rest_are_the_trace(cap: int, stops: tuple[str, ...], num
         vocabulary="r",
         tail=cut.tail,
     )
-    rest, done = play(library, generation.branch)
+    rest, done = play(pool, generation.branch)
     assert text_of(first) + cut.tail + text_of(rest) == text_of(whole)
     assert ids + tuple(token for delta in rest for token in delta.token_ids) == tuple(
         token for delta in whole for token in delta.token_ids
@@ -304,20 +304,20 @@ def test_traces_that_were_cut_and_resumed_are_finished_by_themselves(tmp_path: P
 
 def test_a_text_that_begins_a_trace_is_continued() -> None:
     """Without ids, by the text: a trace that was begun comes first; within a token, what is left of it."""
-    library = Library("r", [a_trace(0, ["Six", " no"]), a_trace(1), a_trace(2)])
-    deltas, end = play(library, ASKED.say("Two an"))
+    pool = Pool("r", [a_trace(0, ["Six", " no"]), a_trace(1), a_trace(2)])
+    deltas, end = play(pool, ASKED.say("Two an"))
     assert text_of(deltas) == "d three make five."
     assert not any(delta.token_ids for delta in deltas)
     assert end.usage is not None
     assert end.usage.completion == 5
-    assert text_of(play(library)[0]) == "Six no"
-    assert play(library)[0][0].token_ids[0] > play(library, ASKED.say("Two "))[0][0].token_ids[0]
+    assert text_of(play(pool)[0]) == "Six no"
+    assert play(pool)[0][0].token_ids[0] > play(pool, ASKED.say("Two "))[0][0].token_ids[0]
 
 
 def test_a_text_that_begins_no_trace_is_an_error() -> None:
     """The text is named."""
     with pytest.raises(RequestRejected, match="begins with 'Well, '"):
-        play(Library("r", [a_trace()]), ASKED.say("Well, "))
+        play(Pool("r", [a_trace()]), ASKED.say("Well, "))
 
 
 def test_text_that_came_without_a_token_is_not_lost_where_a_branch_goes_on() -> None:
@@ -325,11 +325,11 @@ def test_text_that_came_without_a_token_is_not_lost_where_a_branch_goes_on() -> 
     held = a_trace(
         pieces=["a", "b"], chunks=(Chunk(text="a"), Chunk(text="", tokens=1), Chunk(text="b", tokens=0))
     )
-    library = Library("r", [held])
+    pool = Pool("r", [held])
     for text, rest in (("a", "b"), ("ab", "")):
         part = Generation(id=1, source=ASKED, text=text, token_ids=(0, 1), vocabulary="r")  # type: ignore[arg-type]
-        assert text_of(play(library, part.branch)[0]) == rest
-    assert text_of(play(library, ASKED.say("a"))[0]) == "b"
+        assert text_of(play(pool, part.branch)[0]) == rest
+    assert text_of(play(pool, ASKED.say("a"))[0]) == "b"
 
 
 # when

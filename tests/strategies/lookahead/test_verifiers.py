@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from anabranch import Answer, Orchestrator, RetryPolicy
 from anabranch.orchestrator.backend import Call, Capabilities
 from anabranch.orchestrator.errors import BackendUnavailable, UnsupportedCapability
+from anabranch.strategies.logits import sigmoid
 from anabranch.strategies.lookahead import Lookahead, rsd, specreason, ssr
 from anabranch.strategies.lookahead.steps import numbers
-from anabranch.strategies.lookahead.verifiers import cosine, sigmoid
+from anabranch.strategies.lookahead.verifiers import cosine
 from anabranch.testing import Reply, ScriptedBackend, run_virtual
 
 STEPS = 4

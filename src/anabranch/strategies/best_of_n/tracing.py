@@ -18,9 +18,9 @@ from anabranch.orchestrator.generation import Generation, LiveGeneration
 from anabranch.orchestrator.sampling import Sampling
 from anabranch.orchestrator.scope import Scope
 from anabranch.strategies.best_of_n.confidence import TOP, Window, token_confidence
-from anabranch.strategies.best_of_n.judging.judge import sigmoid
 from anabranch.strategies.best_of_n.rules import MissingMeasure, Selected, Trace
 from anabranch.strategies.best_of_n.selection import MajorityVote
+from anabranch.strategies.logits import sigmoid
 
 if TYPE_CHECKING:
     from anabranch.orchestrator.run import Run

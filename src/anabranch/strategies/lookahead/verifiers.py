@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from anabranch.orchestrator.branch import Branch
+from anabranch.strategies.logits import sigmoid
 from anabranch.strategies.lookahead.steps import Step, numbers
 
 if TYPE_CHECKING:
@@ -200,11 +201,6 @@ def cosine(first: Sequence[float], second: Sequence[float]) -> float:
     """Cosine of the angle between two vectors; 0 where one has no length."""
     lengths = math.hypot(*first) * math.hypot(*second)
     return sum(a * b for a, b in zip(first, second, strict=True)) / lengths if lengths else 0.0
-
-
-def sigmoid(logit: float) -> float:
-    """A logit as a probability; no logit is too great."""
-    return 0.5 * (1.0 + math.tanh(0.5 * logit))
 
 
 def _behind(question: Branch, *steps: Step) -> Branch:

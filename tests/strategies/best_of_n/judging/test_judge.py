@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.judging import FEATURES, Judge, shipped
-from anabranch.strategies.best_of_n.judging.judge import sigmoid
+from anabranch.strategies.logits import sigmoid
 
 ONLY_NUMBERS = Judge(
     weights=tuple(4.0 if name == "numbers shared" else 0.0 for name in FEATURES), intercept=-2.0

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from anabranch.orchestrator.backend import Call, Capabilities, Delta
-from anabranch.serving.backends.replay.library import Library
 from anabranch.serving.backends.replay.playing import Player
+from anabranch.serving.backends.replay.pool import Pool
 from anabranch.serving.backends.replay.settings import Settings
 from anabranch.serving.recordings import read
 
@@ -26,7 +26,7 @@ class ReplayBackend:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._library = Library(self.name, read(settings.file), again=settings.again)
+        self._pool = Pool(self.name, read(settings.file), again=settings.again)
 
     @property
     def name(self) -> str:
@@ -36,10 +36,10 @@ class ReplayBackend:
     async def probe(self) -> Capabilities:
         """What the recording holds."""
         return Capabilities(
-            models=self._library.models or ("replay",),
+            models=self._pool.models or ("replay",),
             vocabulary=self.name,
             prefill=True,
-            top_logprobs=self._library.top_logprobs,
+            top_logprobs=self._pool.top_logprobs,
             abort=True,
             max_concurrency=_MOST,
         )
@@ -51,7 +51,7 @@ class ReplayBackend:
             RequestRejected: the prompt was not recorded, or all of its traces were given out.
         """
         loop = asyncio.get_running_loop()
-        part, began = self._library.take(call), loop.time()
+        part, began = self._pool.take(call), loop.time()
         for played in Player(part, call):
             due = began
             if self._settings.timed and played.seconds is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
 from anabranch.orchestrator.backend import Call, Delta, End, FinishReason, TokenLogprob, TokenUsage
-from anabranch.serving.backends.replay.library import Part
+from anabranch.serving.backends.replay.pool import Part
 from anabranch.serving.backends.replay.tokens import Token
 from anabranch.serving.backends.stops import StopScanner
 

@@ -6,7 +6,6 @@ It is read from JSON, so neither the package that trained it nor pickles are nee
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +16,7 @@ import numpy as np
 
 from anabranch.orchestrator.errors import InvalidParameter
 from anabranch.strategies.best_of_n.judging.features import FEATURES, features
+from anabranch.strategies.logits import sigmoid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,3 @@ def shipped() -> Judge:
     """The one in the package, trained on a hundred problems of MATH; `about` says how good it is."""
     file = resources.files("anabranch.strategies.best_of_n.judging") / "judge.json"
     return Judge.from_json(file.read_text(encoding="utf-8"))
-
-
-def sigmoid(logit: float) -> float:
-    """1 / (1 + exp(-logit)), for any logit."""
-    return 1 / (1 + math.exp(-logit)) if logit >= 0 else 1 - 1 / (1 + math.exp(logit))

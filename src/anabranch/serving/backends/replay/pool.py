@@ -1,6 +1,6 @@
 """The traces of a recording by their prompt, and which of them were given out. No clock, no event loop.
 
-Invariant: a trace is given out once, until all of its problem were and the library may start anew.
+Invariant: a trace is given out once, until all of its problem were and the pool may start anew.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _Shelf = list[Book]
 """The traces of one prompt, by sample number."""
 
 
-class Library:
+class Pool:
     """All traces of a recording.
 
     Args:
