@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from anabranch.answers import normal
@@ -27,7 +26,6 @@ class Keys:
         self._form = form
         self._equivalence = equivalence
         self._known: list[str] = []
-        self._turn = asyncio.Lock()  # two equivalent answers that come at once must not both be new
 
     async def of(self, text: str) -> str | None:
         """The key of a text's answer; None where it has none."""
@@ -41,11 +39,10 @@ class Keys:
         if self._equivalence is None:
             value = normal.number(answer)
             return normal.squeezed(answer) if value is None else f"{value.normalize():f}"
-        async with self._turn:
-            return await self._among_known(answer, self._equivalence)
+        return await self._among_known(answer, self._equivalence)
 
     async def _among_known(self, answer: str, equivalence: Equivalence) -> str:
-        for known in self._known:
+        for known in self._known:  # also what is added meanwhile: two that come at once are not both new
             if await self._equivalent(known, answer, equivalence):
                 return known
         self._known.append(answer)

@@ -117,7 +117,7 @@ def test_a_vote_that_could_still_grow_is_not_settled() -> None:
 def test_a_looping_trace_is_stopped(where: str) -> None:
     """It would never end by itself; a model's reasoning is looked at as well as its answer."""
     loop = Reply(**{where: ("wait, let me check that again. ",) * 5000}, chunk_s=0.01)  # type: ignore[arg-type]
-    answer, backend = run([says(1), loop, says(1), says(1)], n=4)
+    answer, backend = run([says(1), loop, says(1), says(1)], n=4, prune=("loops",))
     assert backend.calls[1].state == "closed"
     assert answer.usage.wasted < 1000
     assert traces(answer) == {"asked": 4, "voted": 3, "pruned": 1}
@@ -279,6 +279,28 @@ def test_a_thousand_traces() -> None:
     assert len(backend.calls) == 1000
     assert traces(answer) == {"asked": 1000, "voted": 1000}
     assert answer.figures["answer"] == "0"
+
+
+def test_the_processes_that_compare_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the answer, and with a failure."""
+    made: list[Counted] = []
+
+    class Counted(tracing.Equivalence):
+        closed = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+        def close(self) -> None:
+            self.closed += 1
+            super().close()
+
+    monkeypatch.setattr(tracing, "Equivalence", Counted)
+    run([says(1)] * 4, n=4)
+    with pytest.raises(TooFewSucceeded):
+        run([Reply.failing(DOWN)] * 4, n=4)
+    assert [each.closed for each in made] == [1, 1]
 
 
 def test_without_math_verify_values_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,8 +162,6 @@ class Tracing:
         complete = generation.complete and not pruned
         answer = await self._keys.of(generation.text) if complete else None
         score = await self._score(generation) if complete and self._strategy.scored else None
-        if pruned:
-            self._run.discard(generation, "pruned")
         self._written[number] = generation
         self._settle(
             Trace(
