@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from anabranch import Answer, Budget, Orchestrator, RetryPolicy, Sampling
+from anabranch.answers import Equivalence
 from anabranch.orchestrator.backend import Call, TokenLogprob
 from anabranch.orchestrator.errors import (
     BackendUnavailable,
@@ -285,7 +286,7 @@ def test_the_processes_that_compare_are_ended(monkeypatch: pytest.MonkeyPatch) -
     """With the answer, and with a failure."""
     made: list[Counted] = []
 
-    class Counted(tracing.Equivalence):
+    class Counted(Equivalence):
         closed = 0
 
         def __init__(self) -> None:
